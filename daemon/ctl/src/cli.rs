@@ -30,8 +30,8 @@ pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs
 #[derive(Debug, Parser)]
 #[command(name = "tranche", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// The daemon's socket [default: /run/tranche/tranched.sock for root, else
-    /// $XDG_RUNTIME_DIR/tranche/tranched.sock] [env: TRANCHE_SOCKET]
+    /// The daemon's socket. [default: $XDG_RUNTIME_DIR/tranche/tranched.sock of your own daemon, else
+    /// /run/tranche/tranched.sock] [env: TRANCHE_SOCKET]
     // Not read by clap's `env`, which would show the option in every usage line as if it were required.
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -113,13 +113,13 @@ pub struct SizeArgs {
     /// Gang of the slice: those of one owner and gang have their turns on the GPU at the same time
     #[arg(long, value_name = "NAME")]
     pub gang: Option<GangName>,
-    /// Bound on compute
+    /// Use of compute beyond the request
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
     /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
     #[arg(long, value_name = "GPU", value_delimiter = ',')]
     pub gpu: Vec<GpuSelector>,
-    /// How long to wait for room, such as 30s or 5m
+    /// Longest wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub wait: Option<Duration>,
 }
@@ -194,10 +194,10 @@ pub enum ConfigCommand {
     Reload,
 }
 
-/// Output format.
+/// Choice between text and JSON output.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputArgs {
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -205,7 +205,7 @@ pub struct OutputArgs {
 /// `tranche generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// Files to write
+    /// Kind of files to write
     #[arg(value_enum)]
     pub what: Artefact,
     /// Folder to write to, created if absent
@@ -222,7 +222,7 @@ pub enum Artefact {
     Man,
 }
 
-/// Bound on compute.
+/// Use of compute beyond the request of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// At least the request, plus a share of idle time, up to the limit

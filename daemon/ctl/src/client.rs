@@ -28,7 +28,8 @@ pub use gpus::{DrainTerms, Drained};
 /// Variable with the attach socket of the slice that a program runs in.
 pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 
-/// Time limit of a call that does not wait by design; long enough to kill the processes of a stuck slice.
+/// Time limit of a call that does not wait by design.
+/// It suffices to kill the processes of a stuck slice.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Result of a reload, by the keys that changed.

@@ -39,11 +39,11 @@ pub struct DemoArgs {
 /// Kind of GPU for the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DemoGpu {
-    /// An idle real GPU, else the simulated node.
+    /// An idle real GPU, else the simulated node
     Auto,
-    /// The simulated node.
+    /// The simulated node of eight V100s
     Sim,
-    /// A real GPU only.
+    /// An idle real GPU only
     Real,
 }
 
@@ -61,7 +61,7 @@ pub enum DemoError {
     /// A system call failed.
     #[error("{what}: {cause}")]
     Io {
-        /// Attempted operation.
+        /// Operation that was attempted.
         what: String,
         /// Error of the system call.
         cause: std::io::Error,
@@ -77,9 +77,9 @@ pub enum DemoError {
     /// A program or effect timed out.
     #[error("waited {} s in vain for {what}", .waited.as_secs())]
     InVain {
-        /// The awaited event.
+        /// Event that was awaited.
         what: String,
-        /// Time waited.
+        /// Time for which it was awaited.
         waited: Duration,
     },
     /// A program replied unexpectedly.
@@ -87,9 +87,9 @@ pub enum DemoError {
     Strange {
         /// Name of the program.
         who: String,
-        /// Request.
+        /// Request that the program received.
         question: String,
-        /// Reply.
+        /// Reply that was not expected.
         answer: String,
     },
     /// The daemon rejected a request.

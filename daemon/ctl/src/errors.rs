@@ -33,7 +33,7 @@ pub enum Failure {
     Silent {
         /// Path of its socket.
         socket: PathBuf,
-        /// Time waited.
+        /// Time for which the answer was awaited.
         waited: Duration,
     },
     /// The connection ended before the answer.
@@ -66,9 +66,9 @@ pub enum Failure {
     /// No slice with this name exists.
     #[error("there is no slice named {wanted}; {}", slices_there_are(.there_are))]
     NoSuchSlice {
-        /// The name.
+        /// Name that was requested.
         wanted: SliceName,
-        /// The existing slices.
+        /// Names of the existing slices.
         there_are: Vec<SliceName>,
     },
     /// No project is given, and none can be inferred.
@@ -82,7 +82,7 @@ pub enum Failure {
          remove {path}", path = shown(.path)
     )]
     ChosenProject {
-        /// Its name.
+        /// Name of the missing project.
         name: String,
         /// File with the selection.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum Failure {
     /// The job has no slice to enter.
     #[error("job {job} is {state}: there is nothing to enter {}{}", when(*.state), because(.reason))]
     NotRunning {
-        /// The job.
+        /// Name of the job to enter.
         job: String,
         /// State of the job.
         state: JobState,

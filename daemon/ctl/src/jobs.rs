@@ -1,5 +1,6 @@
-//! Job commands: `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`,
-//! `history` and `project`.
+//! Commands for jobs and projects.
+//!
+//! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`.
 
 mod attestation;
 mod environment;
@@ -32,7 +33,7 @@ use crate::{out, run};
 /// Interval of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Submits a job.
+/// Submits a job with a ticket of the job launcher, and prints it.
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;
@@ -104,7 +105,7 @@ fn workdir(told: Option<&Path>) -> Result<String, Failure> {
     })
 }
 
-/// Lists jobs.
+/// Prints the jobs of a project or of all; repeatedly with `--watch`.
 pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let chosen = match &args.project {

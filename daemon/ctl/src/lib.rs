@@ -60,7 +60,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The parser's error for the escaped arguments, since the error repeats them and they may be untrusted.
+/// The parser's error for the escaped arguments.
+/// The error repeats the arguments, which may be untrusted.
 fn in_visible_words(args: &[OsString]) -> Option<clap::Error> {
     let shown = args.iter().map(|word| visible_bytes(word.as_bytes(), LONGEST_WORD));
     Cli::try_parse_from(shown).err()

@@ -7,9 +7,9 @@ use tranche_domain::text::visible_within;
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Left, for text.
+    /// At the left, for text.
     Left,
-    /// Right, for numbers.
+    /// At the right, for numbers.
     Right,
 }
 

@@ -21,8 +21,8 @@ pub enum GpuCommand {
     Drain(DrainArgs),
     /// Allow new slices on GPUs again
     Uncordon(UncordonArgs),
-    /// Discard the context reserves that were observed and measured: the measured ones apply again at once,
-    /// and are measured anew at the next start of the daemon
+    /// Discard the observed and the measured context reserves. The measured ones apply again at once, until the
+    /// next start of the daemon measures anew
     ForgetReserves,
 }
 
@@ -35,7 +35,7 @@ pub struct CordonArgs {
     /// Reason, shown to users whose requests are affected
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<Reason>,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -46,7 +46,7 @@ pub struct UncordonArgs {
     /// GPUs, by index or UUID
     #[arg(value_name = "GPU", required = true, value_delimiter = ',')]
     pub gpus: Vec<GpuSelector>,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -54,15 +54,15 @@ pub struct UncordonArgs {
 /// `tranche gpu drain`.
 #[derive(Args, Debug)]
 pub struct DrainArgs {
-    /// GPUs and reason
+    /// GPUs to drain, and the reason shown to users
     #[command(flatten)]
     pub cordon: CordonArgs,
-    /// Time for slices and processes to end by themselves, such as 10m [default: unlimited; with
+    /// Time for slices and processes to end by themselves, such as 10m. [default: unlimited; with
     /// --delete-slices 0s]
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub timeout: Option<Duration>,
-    /// After the timeout, send SIGTERM to the processes of the slices, and after the grace period delete the
-    /// remaining slices and kill their processes
+    /// After the timeout, end the slices by force. Their processes receive SIGTERM; after the grace period the
+    /// remaining slices are deleted and their processes killed
     #[arg(long)]
     pub delete_slices: bool,
     /// Time between SIGTERM and SIGKILL, at most a day

@@ -16,14 +16,14 @@ use super::{OutputArgs, quantity};
 /// `tranche project`.
 #[derive(Debug, Subcommand)]
 pub enum ProjectCommand {
-    /// Create a project
+    /// Create a project with quota and members
     Create(ProjectSettings),
     /// List the projects with quota, use and queue
     #[command(visible_alias = "ls")]
     List(OutputArgs),
-    /// Show one project
+    /// Show quota, use and members of a project
     Show(ProjectArgs),
-    /// Change a project
+    /// Change the quota, GPUs, limits or members of a project
     Update(ProjectSettings),
     /// Delete a project that has no jobs
     #[command(visible_alias = "rm")]
@@ -38,7 +38,7 @@ pub struct ProjectArgs {
     /// Name of the project
     #[arg(value_name = "PROJECT")]
     pub name: ProjectName,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -76,7 +76,7 @@ pub struct ProjectSettings {
     /// Accept quotas whose sum exceeds the node's GPUs
     #[arg(long)]
     pub beyond_capacity: bool,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -143,7 +143,7 @@ pub struct SubmitArgs {
     /// Time between SIGTERM and SIGKILL, and between the warning signal and SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "10s")]
     pub grace: Duration,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
     /// The program and its arguments
@@ -160,10 +160,10 @@ pub struct ListArgs {
     /// Jobs of all projects
     #[arg(short = 'A', long, conflicts_with = "project")]
     pub all: bool,
-    /// Repeat until interrupted
+    /// Repeat every second until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -182,10 +182,10 @@ pub struct JobArgs {
 /// `tranche describe`, `suspend` and `resume`.
 #[derive(Args, Debug)]
 pub struct DescribeArgs {
-    /// Job to show
+    /// Job, by name and project
     #[command(flatten)]
     pub job: JobArgs,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -210,7 +210,7 @@ pub struct LogsArgs {
 /// `tranche exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// Job to enter
+    /// Job whose slice the program runs in
     #[command(flatten)]
     pub job: JobArgs,
     /// The program and its arguments
@@ -227,7 +227,7 @@ pub struct DeleteJobsArgs {
     /// Project of the jobs [default: the one selected by `tranche project set`]
     #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -236,19 +236,19 @@ pub struct DeleteJobsArgs {
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("form").args(["csv", "svg", "json"]))]
 pub struct HistoryArgs {
-    /// Grouping
+    /// Group the use of GPUs by project or by job
     #[arg(long, value_enum, default_value_t = By::Project)]
     pub by: By,
     /// Limit to this time until now, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub since: Option<Duration>,
-    /// Print comma-separated values
+    /// Print comma-separated values instead of lines of text
     #[arg(long)]
     pub csv: bool,
     /// Print an SVG chart
     #[arg(long)]
     pub svg: bool,
-    /// Print JSON
+    /// Print JSON instead of lines of text
     #[arg(long)]
     pub json: bool,
 }
@@ -256,8 +256,8 @@ pub struct HistoryArgs {
 /// Grouping of GPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// By project.
+    /// One group for each project
     Project,
-    /// By job.
+    /// One group for each job
     Job,
 }

@@ -47,12 +47,12 @@ pub struct SmiArgs {
 /// An element of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Comma-separated values.
+    /// Comma-separated values, the only format
     Csv,
-    /// No header line.
+    /// Leave out the header line
     #[value(name = "noheader")]
     NoHeader,
-    /// Values without MiB, W, C and %.
+    /// Leave out MiB, W, C and % after values
     #[value(name = "nounits")]
     NoUnits,
 }
@@ -80,7 +80,7 @@ pub struct DoctorArgs {
     /// Write a new archive with everything that a bug report needs, and list its content
     #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "json")]
     pub bundle: Option<PathBuf>,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -14,10 +14,10 @@ use super::{OutputArgs, SizeArgs, quantity};
 pub enum SliceCommand {
     /// Create a slice that exists until it is deleted
     Create(CreateArgs),
-    /// List the slices
+    /// List the slices of the node
     #[command(visible_alias = "ls")]
     List(OutputArgs),
-    /// Show one slice
+    /// Show a slice and its processes
     Show(ShowArgs),
     /// Change a slice's size, limit or priority while it is in use
     Resize(ResizeArgs),
@@ -27,7 +27,7 @@ pub enum SliceCommand {
     Thaw(ShowArgs),
     /// Set the pod container that a slice is for
     Label(LabelArgs),
-    /// Delete a slice
+    /// Delete a slice, with --force also one in use
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
 }
@@ -48,7 +48,7 @@ pub struct CreateArgs {
     /// Pod of the slice
     #[command(flatten)]
     pub pod: PodArgs,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -80,10 +80,10 @@ pub struct LabelArgs {
     /// Pod of the slice
     #[command(flatten)]
     pub pod: PodArgs,
-    /// Remove the label
+    /// Remove the label of the slice
     #[arg(long)]
     pub remove: bool,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -93,7 +93,7 @@ pub struct LabelArgs {
 pub struct ShowArgs {
     /// Name of the slice
     pub name: SliceName,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -119,7 +119,7 @@ pub struct ResizeArgs {
     /// New priority, -128 to 127
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true)]
     pub priority: Option<Priority>,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -132,7 +132,7 @@ pub struct DeleteArgs {
     /// Kill the processes that use it first
     #[arg(long)]
     pub force: bool,
-    /// Output format
+    /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
 }

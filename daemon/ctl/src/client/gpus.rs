@@ -13,7 +13,7 @@ use crate::errors::Failure;
 /// Parameters of a drain.
 #[derive(Clone, Debug)]
 pub struct DrainTerms {
-    /// Reason.
+    /// Reason for the cordon, shown to users.
     pub reason: Option<Reason>,
     /// Time for slices and processes to end by themselves; `None` is unlimited.
     pub timeout: Option<Duration>,
@@ -29,14 +29,14 @@ pub struct Drained {
 }
 
 impl Daemon {
-    /// Cordons GPUs.
+    /// Cordons GPUs, and returns them with reason and time.
     pub fn cordon(&mut self, gpus: &[GpuSelector], reason: Option<Reason>) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::CordonGpusRequest { gpus: texts(gpus), reason: reason.map(String::from) };
         let mut node = self.node.clone();
         read(self.ask(PATIENCE, async move { node.cordon_gpus(message).await })?)
     }
 
-    /// Uncordons GPUs.
+    /// Uncordons GPUs, and returns them.
     pub fn uncordon(&mut self, gpus: &[GpuSelector]) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::UncordonGpusRequest { gpus: texts(gpus) };
         let mut node = self.node.clone();

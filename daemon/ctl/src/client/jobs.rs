@@ -17,7 +17,7 @@ impl Daemon {
         Ok(self.runtime.block_on(tranche_rpc::connect_to_jobs(&socket))?)
     }
 
-    /// All projects.
+    /// Projects with their quota, use and queue.
     pub fn projects(&mut self) -> Result<Vec<ProjectView>, Failure> {
         let mut jobs = self.jobs_client()?;
         let answer =
@@ -25,26 +25,26 @@ impl Daemon {
         Ok(answer.projects.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?)
     }
 
-    /// Creates a project.
+    /// Creates a project with these settings.
     pub fn create_project(&mut self, wish: ProjectWish) -> Result<ProjectView, Failure> {
         let (mut jobs, message) = (self.jobs_client()?, v1::CreateProjectRequest::from(wish));
         Ok(self.ask(PATIENCE, async move { jobs.create_project(message).await })?.try_into()?)
     }
 
-    /// Changes a project.
+    /// Changes the settings of a project that `wish` states.
     pub fn update_project(&mut self, wish: ProjectWish) -> Result<ProjectView, Failure> {
         let (mut jobs, message) = (self.jobs_client()?, v1::UpdateProjectRequest::from(wish));
         Ok(self.ask(PATIENCE, async move { jobs.update_project(message).await })?.try_into()?)
     }
 
-    /// Deletes a project.
+    /// Deletes a project that has no jobs.
     pub fn delete_project(&mut self, name: &ProjectName) -> Result<(), Failure> {
         let (mut jobs, name) = (self.jobs_client()?, name.to_string());
         let message = v1::DeleteProjectRequest { name };
         self.ask(PATIENCE, async move { jobs.delete_project(message).await }).map(drop)
     }
 
-    /// Submits a job.
+    /// Submits a job, and returns its state in the queue.
     pub fn submit(&mut self, submission: Submission) -> Result<JobView, Failure> {
         let (mut jobs, message) = (self.jobs_client()?, v1::SubmitJobRequest::from(submission));
         Ok(self.ask(PATIENCE, async move { jobs.submit_job(message).await })?.try_into()?)

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::DemoError;
 use super::narrator::Narrator;
 
-/// One claim.
+/// A measured value and its goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Claim {
     /// Name of the measured value.
@@ -19,7 +19,7 @@ pub(super) struct Claim {
     pub(super) value: f64,
     /// Unit of the value.
     pub(super) unit: &'static str,
-    /// Goal, as text.
+    /// Goal as printed, such as `>= 950`.
     pub(super) goal: String,
     /// True if the goal was met.
     pub(super) holds: bool,
@@ -28,11 +28,11 @@ pub(super) struct Claim {
 /// Goal of a measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// Exactly this.
+    /// The value equals the goal.
     Exactly(f64),
-    /// This or more.
+    /// The value is the goal or greater.
     AtLeast(f64),
-    /// This or less.
+    /// The value is the goal or less.
     AtMost(f64),
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Outcome {
     pub(super) simulated: bool,
     /// Commit that the binaries were built from.
     pub(super) commit: String,
-    /// The claims.
+    /// Claims in the order of measurement.
     pub(super) claims: Vec<Claim>,
 }
 
 impl Outcome {
-    /// Writes the report.
+    /// Writes the report as JSON; creates its folder if necessary.
     pub(super) fn write(&self, path: &Path) -> Result<(), DemoError> {
         let mut text = serde_json::to_string_pretty(self).expect("claims are numbers and text");
         text.push('\n');

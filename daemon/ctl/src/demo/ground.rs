@@ -8,7 +8,7 @@ use super::observer::{GpuSeen, Observer, Seen};
 use super::parts::Parts;
 use super::{DemoError, DemoGpu};
 
-/// The simulated node.
+/// Preset of the simulated node: eight V100s.
 const PRESET: &str = "v100x8";
 
 /// Memory use in MiB of an idle GPU, on which drivers keep a few; more counts as used.
@@ -19,9 +19,9 @@ const IDLE_MIB: u64 = 64;
 pub(super) struct Ground {
     /// Variables for the programs.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// The GPU.
+    /// GPU on which the demonstration runs.
     pub(super) gpu: GpuSeen,
-    /// Number of GPUs.
+    /// Number of GPUs on the node.
     pub(super) gpus: usize,
     /// True if they are simulated.
     pub(super) simulated: bool,

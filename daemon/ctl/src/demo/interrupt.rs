@@ -53,7 +53,7 @@ pub(super) fn check() -> Result<(), DemoError> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps, unless interrupted.
+/// Sleeps for `duration`; fails within [`LOOK`] of an interruption.
 pub(super) fn sleep(duration: Duration) -> Result<(), DemoError> {
     let end = Instant::now() + duration;
     while Instant::now() < end {

@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Lab {
     folder: TempDir,
-    /// The programs.
+    /// Programs and libraries of the build.
     pub(super) parts: Parts,
-    /// The GPU.
+    /// Selected GPU, with the variables for programs that use it.
     pub(super) ground: Ground,
 }
 
@@ -37,7 +37,7 @@ impl Lab {
         Ok(Self { folder, parts, ground })
     }
 
-    /// The folder.
+    /// Private folder, removed when this value is dropped.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }

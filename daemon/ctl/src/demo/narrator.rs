@@ -11,24 +11,24 @@ pub(super) struct Narrator {
 }
 
 impl Narrator {
-    /// Starts the clock.
+    /// Starts the clock that the headings show.
     pub(super) fn new() -> Self {
         let bold = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { begun: Instant::now(), bold }
     }
 
-    /// A heading.
+    /// Prints a heading with the time since the start.
     pub(super) fn step(&self, text: &str) {
         let text = format!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f64());
         if self.bold { say(&format!("\n\x1b[1m{text}\x1b[0m")) } else { say(&format!("\n{text}")) }
     }
 
-    /// One line under it.
+    /// Prints a line below the heading.
     pub(super) fn line(&self, text: &str) {
         say(&format!("          {text}"));
     }
 
-    /// Output of another program, verbatim.
+    /// Prints the output of another program, verbatim.
     pub(super) fn quote(&self, text: &str) {
         say(text.trim_end());
     }

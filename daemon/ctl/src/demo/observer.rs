@@ -15,7 +15,6 @@ use super::tenant::Talk;
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Seen {
     nvml_version: String,
-    /// The GPUs.
     pub(super) gpus: Vec<GpuSeen>,
 }
 
@@ -34,17 +33,13 @@ impl Seen {
 /// A GPU in NVML's data.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct GpuSeen {
-    /// Index.
     pub(super) index: u32,
-    /// UUID.
     pub(super) uuid: String,
-    /// Product name.
     pub(super) name: String,
-    /// Total memory.
     pub(super) total_bytes: Bytes,
     /// Memory reserved by the driver.
     pub(super) reserved_bytes: Bytes,
-    /// Memory in use.
+    /// Memory in use by all processes.
     pub(super) used_bytes: Bytes,
     /// True if MIG mode is enabled.
     pub(super) mig: bool,
@@ -62,7 +57,6 @@ impl GpuSeen {
 /// A process in NVML's data.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct ProcessSeen {
-    /// Its pid.
     pub(super) pid: u32,
 }
 

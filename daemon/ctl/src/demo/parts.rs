@@ -22,7 +22,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// A program.
+    /// Path of a program of the build.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }

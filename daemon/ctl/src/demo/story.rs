@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Tolerance for memory that drivers of real GPUs keep or release by themselves.
 const REAL_SLACK: Bytes = Bytes::mib(16);
 
-/// Runs all steps.
+/// Runs all steps, and returns the measured claims.
 pub(super) fn tell(gpu: DemoGpu) -> Result<Outcome, DemoError> {
     interrupt::watch();
     let narrator = Narrator::new();
@@ -119,7 +119,7 @@ impl Story {
         Ok(())
     }
 
-    /// Total memory from CUDA, and whether NVML reports the same.
+    /// Total memory of the GPU by CUDA; true if NVML reports the same.
     fn total(&self, tenant: &mut Tenant, name: &str) -> Result<(Bytes, bool), DemoError> {
         let cuda = tenant.device()?;
         let nvml = tenant.nvml()?;

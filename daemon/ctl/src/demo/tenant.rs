@@ -35,7 +35,7 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    /// Starts it.
+    /// Starts a program that replies to each line of its input with one line.
     pub(super) fn start(command: &mut Command, name: &str, folder: &Path) -> Result<Self, DemoError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut owned = Owned::start(command, &name.replace(' ', "-"), folder)?;
@@ -59,7 +59,7 @@ impl Talk {
         self.hear(question)
     }
 
-    /// Receives one reply.
+    /// Receives one reply, a line of JSON; `question` is for messages.
     pub(super) fn hear<T: DeserializeOwned>(&mut self, question: &str) -> Result<T, DemoError> {
         let line = self.line(question)?;
         serde_json::from_str(&line).map_err(|_| DemoError::Strange {
@@ -93,14 +93,14 @@ pub(super) struct Answer {
     pub(super) ok: bool,
     /// The driver's name of the error.
     pub(super) error: Option<String>,
-    /// Memory allocated.
+    /// Memory that the workload holds.
     pub(super) allocated_bytes: Bytes,
     /// Kernels per second since the last request.
     pub(super) per_second: Option<f64>,
-    /// Kernels that failed.
+    /// Errors of failed kernels, the first few only.
     #[serde(default)]
     pub(super) errors: Vec<String>,
-    /// Its pid.
+    /// Pid of the workload; present in the first reply.
     pub(super) pid: Option<u32>,
     /// Its GPU, as CUDA shows it.
     pub(super) device: Option<DeviceSeen>,
@@ -129,7 +129,7 @@ pub(super) struct Tenant {
 pub(super) struct Lease<'a> {
     /// Name of the slice.
     pub(super) name: &'a str,
-    /// Its share.
+    /// Part of the GPU, as for `tranche run -g`.
     pub(super) share: &'a str,
     /// The GPU it must be on.
     pub(super) gpu: &'a str,

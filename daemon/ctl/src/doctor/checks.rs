@@ -18,7 +18,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-/// All observations.
+/// Observations that the checks interpret.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub(super) socket: PathBuf,

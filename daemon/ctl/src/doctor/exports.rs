@@ -9,7 +9,6 @@ use std::process::Command;
 /// A library of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exports {
-    /// Soname.
     pub(super) soname: &'static str,
     pub(super) path: PathBuf,
     pub(super) names: BTreeSet<String>,

@@ -10,9 +10,9 @@ use object::{Architecture, Object};
 /// State of the library's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Library {
-    /// No readable file.
+    /// No file that can be read, with the reason.
     Unreadable(String),
-    /// A file that no 64-bit program of this machine can load.
+    /// A file that no 64-bit program of this machine can load, with the reason.
     Unloadable(String),
     /// A shared object for this machine, with its dependencies.
     Loadable { needed: Vec<String> },
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_object_tells_what_it_needs() {
+    fn shared_object_lists_its_dependencies() {
         // The test executable is position-independent, which is a shared object to the loader.
         let Library::Loadable { needed } = Library::read(&std::env::current_exe().unwrap()) else {
             panic!("this program runs, so it can be loaded");

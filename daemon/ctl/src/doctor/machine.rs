@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// Observations, without judgement.
+/// Observations of the machine, without judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Machine {
     /// First line of the NVIDIA driver's version file.
     pub(super) driver: Option<String>,
-    /// Device files of GPUs, and whether this user may open them.
+    /// Device files of GPUs, and this user's access to each.
     pub(super) device_files: Vec<(PathBuf, Access)>,
     /// Signs of an MPS control daemon.
     pub(super) mps: Vec<String>,
@@ -43,8 +43,8 @@ pub(super) enum Cgroups {
 }
 
 impl Machine {
-    /// Reads the machine with its root file system at `root`; `mps_pipes` is the configured MPS pipe
-    /// directory.
+    /// Reads the machine with its root file system at `root`.
+    /// `mps_pipes` is the configured MPS pipe directory.
     pub(super) fn read(root: &Path, mps_pipes: Option<PathBuf>) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         let lines = |path: &str| -> Vec<String> {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn mps_is_found_where_it_was_told_to_be() {
+    fn mps_is_found_in_its_configured_directory() {
         let root = tree(&[("elsewhere/control", "")]);
         let machine = Machine::read(root.path(), Some(root.path().join("elsewhere")));
         assert_eq!(machine.mps.len(), 1);

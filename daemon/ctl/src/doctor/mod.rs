@@ -28,11 +28,11 @@ use machine::Machine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// No problem.
+    /// Works without any restriction.
     Ok,
     /// Works, with a restriction.
     Warning,
-    /// Slices cannot work.
+    /// Slices cannot work until it is solved.
     Problem,
 }
 
@@ -41,9 +41,9 @@ pub enum Verdict {
 pub struct Check {
     /// Name of the check.
     pub check: String,
-    /// Severity.
+    /// Severity of the observation.
     pub verdict: Verdict,
-    /// Observation.
+    /// Observation in words, for the operator.
     pub found: String,
     /// Remedy, if there is one.
     pub remedy: Option<String>,
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_what_was_found_and_what_to_do() {
+    fn report_has_observation_and_remedy() {
         let check = |verdict, remedy: Option<&str>| Check {
             check: "mps".into(),
             verdict,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use nix::unistd::Pid;
 
-/// A live descendant.
+/// A live descendant of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descendant {
     pub(super) pid: Pid,

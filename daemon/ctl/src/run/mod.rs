@@ -25,7 +25,7 @@ use crate::errors::Failure;
 
 /// Reason for which a program could not be run in a slice.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum RunError {
     #[error(
         "this is already inside {}: slices do not nest, so run the program as it is, and it shares this slice",
@@ -84,7 +84,6 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
 /// Enters the slice, creating one if none is named, which then ends with this process.
 ///
 /// The connection is closed before the program starts: the daemon waits for open connections when it ends.
-/// that wants to end waits for its connections.
 fn enter(args: &RunArgs, socket: &Path) -> Result<EnterSliceResponse, Failure> {
     let mut daemon = Daemon::connect(socket)?;
     if let Some(slice) = daemon.own_slice()? {
@@ -119,8 +118,8 @@ fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Resul
     Ok(created?.name)
 }
 
-/// Checks the preloaded library: the loader skips one that cannot be opened with a mere warning, and the
-/// program would run without limits.
+/// Checks the preloaded library.
+/// The loader skips one that cannot be opened, with a warning only, and the program would run without limits.
 fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     let path = PathBuf::from(&entered.preload_path);
     if entered.preload_path.contains([' ', ':']) {
@@ -134,8 +133,8 @@ fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     }
 }
 
-/// Tests if only root, the caller and the owner of this program can change a library or one of its folders.
-/// The library becomes part of the caller's programs, so the daemon's word alone does not suffice.
+/// Returns true if only root, the caller and this program's owner can change a library or folder.
+/// The library becomes part of the caller's programs, so the daemon's statement alone does not suffice.
 fn is_trusted(part: &Path) -> bool {
     let owner = |path: &Path| std::fs::metadata(path).map(|file| file.uid()).ok();
     let program = env::current_exe().ok().and_then(|program| owner(&program));

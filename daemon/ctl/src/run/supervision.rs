@@ -29,13 +29,13 @@ const FORWARDED: [Signal; 6] =
 /// Time for which descendants may outlive the program before a message is printed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Runs `command` in `environment` until it and all its descendants have ended; returns its exit status, or
-/// 128 and the signal that ended it.
+/// Runs `command` in `environment` until it and all its descendants have ended.
+/// Returns its exit status, or 128 plus the number of the signal that ended it.
 pub(super) fn supervise(
     command: &[OsString],
     environment: &BTreeMap<OsString, OsString>,
 ) -> Result<u8, RunError> {
-    hear_of_children()?;
+    keep_exit_statuses()?;
     let mut mask = SigSet::from_iter(FORWARDED);
     mask.add(Signal::SIGCHLD);
     let mask_before = mask.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(kernel("block signals"))?;
@@ -49,9 +49,9 @@ fn kernel(attempt: &'static str) -> impl Fn(Errno) -> RunError {
     move |cause| RunError::Kernel { attempt, cause }
 }
 
-/// Installs a handler for SIGCHLD: if the parent ignored it, which survives exec, the kernel would discard
-/// exit statuses.
-fn hear_of_children() -> Result<(), RunError> {
+/// Installs a handler for SIGCHLD, so that the kernel keeps exit statuses.
+/// It discards them if the parent ignored the signal, which survives exec.
+fn keep_exit_statuses() -> Result<(), RunError> {
     let failed = |error: std::io::Error| RunError::Kernel {
         attempt: "listen for the end of children",
         cause: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
@@ -124,7 +124,7 @@ impl Family {
         Ok(status)
     }
 
-    /// Reaps ended processes; returns whether none is left.
+    /// Reaps ended processes; returns true if none is left.
     fn reap(&mut self) -> Result<bool, RunError> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -75,7 +75,8 @@ fn look(daemon: &mut Daemon, picture: &Picture) -> Result<String, Failure> {
     }
 }
 
-/// The slice of this process, from the daemon or else from the environment, which is good enough for display.
+/// The slice of this process, from the daemon or else from the environment.
+/// The environment is good enough for display.
 fn own_slice(daemon: &mut Daemon) -> Result<Option<SliceName>, Failure> {
     let told = || env::var_os(SLICE_SOCKET).and_then(|socket| slice_of(Path::new(&socket)));
     Ok(daemon.own_slice()?.or_else(told))

@@ -4,8 +4,8 @@ use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::units::Bytes;
 use tranche_domain::view::{GpuView, NodeView, ProcessView, SliceDeviceView, SliceView};
 
-/// View of `node` from inside the slice `name`: GPUs have the size of its caps and its own numbering, and
-/// processes their inner pids. `None` if there is no such slice.
+/// View of `node` from inside the slice `name`; `None` if there is no such slice.
+/// GPUs have the size of its caps and its own numbering, and processes their inner pids.
 pub(super) fn project(node: &NodeView, name: &SliceName) -> Option<NodeView> {
     let slice = node.slices.iter().find(|slice| slice.name == *name)?;
     let gpus =
@@ -49,7 +49,8 @@ fn inside(slice: &SliceView) -> SliceView {
     }
 }
 
-/// Replaces the host's pid, which is meaningless and private inside another namespace, by the inner one.
+/// Replaces the host's pid by the inner one.
+/// Inside another namespace the host's pid is meaningless, and private.
 fn as_it_knows_itself(process: &ProcessView) -> ProcessView {
     let pid = process.inner_pid.map_or(process.pid, |inner| HostPid::new(inner.get()));
     ProcessView { pid, inner_pid: None, ..process.clone() }

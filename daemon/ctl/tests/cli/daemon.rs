@@ -1,4 +1,4 @@
-//! A daemon that answers as it is told and remembers what it was asked.
+//! A daemon with scripted answers, which records the requests that it receives.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use tranche_rpc::v1::node_server::{Node, NodeServer};
 
 use crate::answers;
 
-/// What the daemon was asked, in order; questions that change nothing are left out.
+/// A request that the daemon received. Requests that change nothing are not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Asked {
     Create(v1::CreateSliceRequest),
@@ -24,7 +24,7 @@ pub(crate) enum Asked {
     Enter(v1::EnterSliceRequest),
 }
 
-/// What it answers.
+/// Answers of the scripted daemon.
 pub(crate) struct Answers {
     pub(crate) node: v1::NodeView,
     /// Answers to `CreateSlice` that come before `slice`.
@@ -36,7 +36,7 @@ pub(crate) struct Answers {
     pub(crate) events: Vec<v1::Event>,
 }
 
-/// The daemon; it ends with this value.
+/// The scripted daemon, which ends with this value.
 pub(crate) struct Daemon {
     folder: TempDir,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -44,12 +44,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// One that does what is asked.
+    /// A daemon that carries out each request.
     pub(crate) fn new() -> Self {
         Self::answering(|_| {})
     }
 
-    /// One whose answers are changed first.
+    /// A daemon whose answers are changed first.
     pub(crate) fn answering(change: impl FnOnce(&mut Answers)) -> Self {
         let mut answers = answers::willing();
         change(&mut answers);
@@ -77,7 +77,7 @@ impl Daemon {
         self.folder.path()
     }
 
-    /// What it was asked so far.
+    /// Recorded requests, in the order of arrival.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
@@ -113,7 +113,7 @@ impl Node for Script {
         &self,
         _: Request<v1::FollowGpusRequest>,
     ) -> Result<Response<Self::FollowGpusStream>, Status> {
-        Err(Status::unimplemented("nobody follows here"))
+        Err(Status::unimplemented("the script has no changes of GPUs"))
     }
 
     type FollowEventsStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::Event, Status>>>;

@@ -8,7 +8,7 @@ use tranche_rpc::v1;
 use crate::daemon::Daemon;
 use crate::tranche::ending;
 
-/// Something that happened so long ago, in a slice or outside any.
+/// An event of that age, in a slice or outside any.
 fn event(seq: u64, age: Duration, slice: Option<&str>) -> v1::Event {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - age;
     v1::Event {
@@ -56,7 +56,7 @@ fn in_json_each_event_is_an_object_on_a_line_of_its_own() {
 }
 
 #[test]
-fn an_event_that_makes_no_sense_to_this_version_is_said_to_make_none() {
+fn event_of_unknown_severity_is_refused() {
     let daemon = Daemon::answering(|answers| {
         let odd = v1::Event { severity: "deafening".into(), ..event(1, Duration::ZERO, None) };
         answers.events = vec![odd];

@@ -1,7 +1,7 @@
-//! `tranche` from the outside: what it asks a daemon for, what it prints, how it ends.
+//! `tranche` from the outside: its requests to the daemon, its output and its exit status.
 //!
 //! The daemon is a script behind the real wire: `tranche.v1` on a unix socket with answers chosen by the test.
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod answers;
 mod daemon;

@@ -1,4 +1,4 @@
-//! Bad input and a daemon that cannot be reached: each with a message that says what to do.
+//! Bad input and a daemon that cannot be reached: each with a message that names a remedy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::tranche::{Ending, ending, program};
 
 #[test]
-fn bad_shares_are_refused_before_the_daemon_is_asked() {
+fn bad_share_is_refused_without_a_request() {
     let daemon = Daemon::new();
     for (share, part) in [
         ("0", "no part of a GPU"),
@@ -66,7 +66,7 @@ fn a_command_that_does_not_exist_gets_a_suggestion() {
 }
 
 #[test]
-fn a_daemon_that_is_not_running_says_how_to_start_it() {
+fn missing_daemon_is_reported_with_its_start_command() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("tranched.sock");
     let runtime_dir = format!("--runtime-dir {}", folder.path().display());
@@ -86,11 +86,12 @@ fn an_option_goes_before_the_environment() {
 }
 
 #[test]
-fn a_socket_without_permission_says_whom_to_ask() {
+fn forbidden_socket_is_reported_with_a_remedy() {
     let daemon = Daemon::new();
     let folder = daemon.folder();
-    // Root may do anything, so another user asks; with a copy, as the build folder may be closed to it. Another
-    // program copies: a file that we had open for writing might be so in another test's child, and not run.
+    // Root may open every socket, so another user connects; with a copy, as the build folder may be closed to it.
+    // Another program copies: a file open for writing here may be so in another test's child, which prevents its
+    // execution.
     let copy = folder.join("tranche");
     assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
     fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! `tranche run`: what becomes of the program, and what is asked of the daemon for it.
+//! `tranche run`: start and end of the program, and the requests to the daemon for it.
 
 use std::process::Command;
 
@@ -95,7 +95,7 @@ fn the_program_finds_its_slice_in_its_environment() {
 }
 
 #[test]
-fn the_programs_status_is_ours() {
+fn exit_status_is_the_programs() {
     let daemon = Daemon::new();
     assert_eq!(run(&daemon, "exit 7").status, Some(7));
     assert_eq!(run(&daemon, "kill -KILL $$").status, Some(137));
@@ -103,7 +103,7 @@ fn the_programs_status_is_ours() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_does_not_run_is_told_apart() {
+fn missing_program_exits_127_and_unexecutable_126() {
     let daemon = Daemon::new();
     let start = |program: &str| ending(&daemon.socket(), &["run", "-g", "0.5", program]);
     start("no-such-program").refused(127, &["no-such-program", "No such file"]);
@@ -114,7 +114,8 @@ fn a_program_that_is_not_there_or_does_not_run_is_told_apart() {
 fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
     let daemon = Daemon::new();
     let script = daemon.folder().join("script");
-    // Written by another program: what we have open for writing may be so in another test's child, and not run.
+    // Written by another program: a file open for writing here may be so in another test's child, which prevents its
+    // execution.
     let write = "echo 'echo $1' > \"$0\" && chmod +x \"$0\"";
     assert!(Command::new("sh").arg("-c").arg(write).arg(&script).status().unwrap().success());
     let printed =
@@ -132,7 +133,7 @@ fn input_and_output_are_the_programs_own() {
     assert_eq!((ending.stdout.as_str(), ending.stderr.as_str()), ("in\n", "err\n"));
 }
 
-/// Runs a program that would leave a file behind, and looks whether it did.
+/// Runs a command whose program creates a file, and asserts that the file is missing.
 fn leaves_no_trace(daemon: &Daemon, command: &mut Command) -> Ending {
     let trace = daemon.folder().join("trace");
     let ending = Ending::of(command.arg("touch").arg(&trace));
@@ -184,7 +185,7 @@ fn slices_do_not_nest() {
 }
 
 #[test]
-fn a_full_node_is_waited_for_and_says_why() {
+fn full_node_is_awaited_and_its_reason_printed() {
     let refusal = Status::resource_exhausted("GPU 0 is full");
     let daemon = Daemon::answering(|answers| answers.first_refusals.push(refusal));
     let ending = ending(&daemon.socket(), &["run", "-g", "0.5", "--wait", "1m30s", "true"]);

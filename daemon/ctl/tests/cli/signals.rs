@@ -1,4 +1,4 @@
-//! `tranche run` while its program runs, and after: signals and those who stay behind.
+//! `tranche run` during its program and after: signals, and descendants that outlive the program.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -87,7 +87,7 @@ fn signals_meant_for_the_program_reach_it() {
 }
 
 #[test]
-fn a_program_that_a_signal_ends_says_so() {
+fn program_ended_by_a_signal_exits_above_128() {
     let daemon = Daemon::new();
     let mut running = Running::new(&daemon, "echo ready; exec sleep 60");
     running.line();
@@ -96,7 +96,7 @@ fn a_program_that_a_signal_ends_says_so() {
 }
 
 #[test]
-fn the_slice_stays_for_those_who_outlive_the_program() {
+fn slice_stays_until_descendants_of_the_program_end() {
     let daemon = Daemon::new();
     let end = daemon.folder().join("end");
     let stay = format!("while [ ! -e {} ]; do sleep 0.02; done; exit 9", end.display());
@@ -112,9 +112,9 @@ fn the_slice_stays_for_those_who_outlive_the_program() {
 }
 
 #[test]
-fn those_who_stay_behind_can_be_ended() {
+fn interrupt_ends_descendants_that_outlive_the_program() {
     let daemon = Daemon::new();
-    // As a shell without job control does: it has its background processes ignore interrupts.
+    // A shell without job control has its background processes ignore interrupts.
     let mut running = Running::new(&daemon, "sleep 60 & exit 0");
     assert!(running.complaint().contains("sleep ("));
     running.signal(Signal::SIGINT);
@@ -122,7 +122,7 @@ fn those_who_stay_behind_can_be_ended() {
 }
 
 #[test]
-fn a_program_that_leaves_nobody_behind_is_not_commented_on() {
+fn program_without_remaining_descendants_ends_silently() {
     let daemon = Daemon::new();
     let mut running = Running::new(&daemon, "sleep 0.05 & exit 0");
     assert_eq!(running.status(), Some(0));
@@ -132,7 +132,7 @@ fn a_program_that_leaves_nobody_behind_is_not_commented_on() {
 }
 
 #[test]
-fn the_program_starts_with_the_signals_it_would_have_without_us() {
+fn program_inherits_signals_as_without_tranche() {
     let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
     let plain = Command::new("sh").arg("-c").arg(script).output().unwrap();
     let daemon = Daemon::new();
@@ -150,7 +150,7 @@ fn ignoring(daemon: &Daemon, signal: &str, script: &str) -> Ending {
 }
 
 #[test]
-fn a_parent_that_ignores_its_children_does_not_lose_us_the_status() {
+fn status_survives_a_parent_that_ignores_children() {
     let daemon = Daemon::new();
     assert_eq!(ignoring(&daemon, "CHLD", "exit 9").status, Some(9));
 }

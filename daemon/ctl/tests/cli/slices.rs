@@ -42,7 +42,7 @@ fn slices_are_listed_and_shown() {
 }
 
 #[test]
-fn an_empty_node_says_how_to_begin() {
+fn empty_node_is_listed_with_the_first_command() {
     let daemon = Daemon::answering(|answers| answers.node.slices.clear());
     let said = ending(&daemon.socket(), &["slice", "list"]).printed();
     assert!(said.contains("tranche slice create"), "{said}");
@@ -50,7 +50,7 @@ fn an_empty_node_says_how_to_begin() {
 }
 
 #[test]
-fn a_slice_that_is_not_there_is_said_with_those_that_are() {
+fn unknown_slice_is_refused_with_existing_names() {
     let daemon = Daemon::new();
     ending(&daemon.socket(), &["slice", "show", "nobody"]).refused(1, &["nobody", "there are: frac05"]);
 }
@@ -71,7 +71,7 @@ fn a_slice_is_resized_in_what_is_given() {
 }
 
 #[test]
-fn compute_terms_are_asked_for_by_their_names() {
+fn compute_terms_are_requested_by_option() {
     let daemon = Daemon::new();
     let create = ["slice", "create", "a", "-g", "0.3", "--compute-mode", "fair", "--limit", "60%"];
     let said = ending(&daemon.socket(), &[&create[..], &["--priority", "-5"]].concat());
@@ -109,7 +109,7 @@ fn a_slice_is_frozen_and_thawed() {
 }
 
 #[test]
-fn a_slice_is_said_to_be_for_a_pod_and_for_nobody_again() {
+fn label_sets_and_removes_the_pod() {
     let daemon = Daemon::new();
     let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--pod", "default/train-0/main"]);
     assert_eq!(said.printed(), "slice frac05 is for default/train-0/main\n");
@@ -150,7 +150,7 @@ fn a_slice_in_use_is_deleted_only_by_force() {
 }
 
 #[test]
-fn what_the_daemon_refuses_is_told_in_its_words() {
+fn refusal_is_printed_in_the_daemons_words() {
     for refusal in [
         Status::already_exists("a slice named frac05 exists"),
         Status::not_found("there is no GPU 9"),

@@ -97,7 +97,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_loop_goes_on_without_clearing_a_pipe() {
+fn loop_repeats_without_clearing_a_pipe() {
     let daemon = Daemon::new();
     let mut command =
         tranche(&daemon.socket(), &["smi", "-l", "1", "--query-slice=name", "--format=csv,noheader"]);
@@ -134,7 +134,7 @@ fn the_doctor_works_without_a_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let report = ending(&folder.path().join("tranched.sock"), &["doctor"]);
     assert_eq!((report.status, report.stderr.as_str()), (Some(1), ""), "all is in the report");
-    // Whatever the width at which it was wrapped.
+    // Compared without line breaks: the report is wrapped at an unknown width.
     let words = report.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["PROBLEM daemon cannot connect", "systemctl start tranched", "kernel", " problem"] {
         assert!(words.contains(part), "{part:?} is missing: {words}");

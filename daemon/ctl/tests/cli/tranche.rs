@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `tranche` that asks the daemon at `socket`, in an environment that says nothing of slices.
+/// `tranche` with the daemon at `socket`, in an environment outside any slice.
 pub(crate) fn tranche(socket: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tranche"));
     for variable in ["TRANCHE_SLICE_SOCKET", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"] {
@@ -28,7 +28,7 @@ impl Ending {
         command.output().unwrap().into()
     }
 
-    /// That it ended with `status`, saying all of `parts` on stderr.
+    /// Asserts that the command ended with `status`, and printed all of `parts` on stderr only.
     pub(crate) fn refused(&self, status: i32, parts: &[&str]) {
         assert_eq!(self.status, Some(status), "{self:?}");
         for part in parts {
@@ -37,7 +37,7 @@ impl Ending {
         assert_eq!(self.stdout, "", "a refusal is for stderr");
     }
 
-    /// What it printed, having found nothing to complain of.
+    /// Output of a command that succeeded without a message on stderr.
     pub(crate) fn printed(self) -> String {
         assert_eq!(self.status, Some(0), "{self:?}");
         assert_eq!(self.stderr, "");
@@ -52,12 +52,12 @@ impl From<Output> for Ending {
     }
 }
 
-/// `tranche` asks the daemon at `socket` and ends.
+/// Runs `tranche` with the daemon at `socket` to its end.
 pub(crate) fn ending(socket: &Path, arguments: &[&str]) -> Ending {
     Ending::of(&mut tranche(socket, arguments))
 }
 
-/// Its path, for scripts.
+/// Path of `tranche`, for scripts.
 pub(crate) fn program() -> &'static OsStr {
     OsStr::new(env!("CARGO_BIN_EXE_tranche"))
 }

@@ -9,11 +9,11 @@ use super::super::tenant::{Answer, Tenant};
 use super::super::{DemoError, interrupt};
 use super::{NVML_DELAY, Story};
 
-/// The neighbour's rate is measured with and without disturbance in turns, and medians are compared: whatever
-/// else the machine does meanwhile then meets both alike.
+/// Least number of turns, in which the neighbour's rate is measured with and without disturbance.
+/// Medians are compared: other load on the machine then affects both alike.
 const TURNS: usize = 5;
 
-/// A machine that is too busy to say gets more turns, up to this many, before its answer is believed.
+/// Most turns; a busy machine gets more than [`TURNS`] while the rate misses its goal.
 const MOST_TURNS: usize = 20;
 
 /// Minimum remaining rate of the neighbour, in permille.
@@ -23,7 +23,7 @@ const KEPT: f64 = 950.0;
 const TURN: Duration = Duration::from_millis(500);
 
 impl Story {
-    /// One tenant asks for more than it may have, and the other must not notice.
+    /// One tenant requests more than its cap; the rate of the other must not fall.
     pub(super) fn overfill(&mut self, frac05: &mut Tenant, frac03: &mut Tenant) -> Result<(), DemoError> {
         self.narrator.step("frac05 fills its slice to the brim and asks for more; frac03 works on");
         let cap = self.part(500);
@@ -43,7 +43,7 @@ impl Story {
         Ok(())
     }
 
-    /// Measures the neighbour's rate while frac05 keeps quiet and while it asks for more, in turns.
+    /// Measures the neighbour's rate without and with requests of frac05 beyond its cap, in turns.
     fn disturb(&mut self, frac05: &mut Tenant, frac03: &mut Tenant, cap: Bytes) -> Result<(), DemoError> {
         let (mut before, mut during) = (Vec::new(), Vec::new());
         let mut asked = Asked::default();

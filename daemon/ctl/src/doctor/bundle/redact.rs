@@ -1,12 +1,12 @@
 //! Redaction of values of variables and of credentials.
 
-/// Replacement text.
+/// Text in the place of each value.
 const GONE: &str = "[redacted]";
 /// Words that announce a credential.
 const SECRETS: [&str; 6] = ["password", "passwd", "secret", "token", "apikey", "api-key"];
 
-/// The text without values of variables (`NAME=value`), credentials (`--token value`, `password: value`) and those in
-/// addresses (`https://user:pass@host`).
+/// The text without values of variables, without credentials, and without those in addresses.
+/// Examples are `NAME=value`; `--token value` and `password: value`; `https://user:pass@host`.
 pub(super) fn redacted(text: &str) -> String {
     text.split_inclusive('\n').map(line).collect()
 }

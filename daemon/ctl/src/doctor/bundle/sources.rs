@@ -25,7 +25,7 @@ const LONGEST: u64 = 16 << 20;
 /// systemd units whose state and log are included.
 const UNITS: [&str; 3] = ["tranched.service", "tranched.socket", "tranche-deviceplugin.service"];
 
-/// All texts.
+/// Texts of the bundle, each with its file name and purpose.
 pub(super) fn all(socket: &Path) -> Vec<Item> {
     let mut daemon = Daemon::connect(socket);
     let own = ask(&mut daemon, Daemon::show);
@@ -37,8 +37,8 @@ pub(super) fn all(socket: &Path) -> Vec<Item> {
         item("config.txt", "the configuration in force", own.as_ref().map(config).map_err(Clone::clone)),
         item("events.jsonl", "what happened", ask(&mut daemon, events)),
         item("metrics.txt", "the daemon's figures", metrics(socket, own.as_ref().ok())),
-        item("units.txt", "the state of the units", told("systemctl", &status())),
-        item("journal.txt", "their log", told("journalctl", &journal())),
+        item("units.txt", "the state of the units", output_of("systemctl", &status())),
+        item("journal.txt", "their log", output_of("journalctl", &journal())),
         item("system.txt", "kernel, driver, system", Ok(system())),
         item("state.txt", "what the daemon keeps on disk", state(own.as_ref().ok())),
     ]
@@ -124,8 +124,8 @@ fn journal() -> Vec<&'static str> {
     arguments
 }
 
-/// Output of a program, with its exit status if that is not 0.
-fn told(program: &str, arguments: &[&str]) -> Result<String, String> {
+/// Standard output of a program; an error if there is none.
+fn output_of(program: &str, arguments: &[&str]) -> Result<String, String> {
     let said = run(program, arguments).map_err(|cause| format!("{program}: {cause}"))?;
     if said.trim().is_empty() { Err(format!("{program} has nothing to say to this user")) } else { Ok(said) }
 }
@@ -158,7 +158,7 @@ fn system() -> String {
         Ok(text) => format!("== {path}\n{text}\n"),
         Err(cause) => format!("== {path}\n{cause}\n"),
     };
-    let nvml = told("nvidia-smi", &["--version"]).unwrap_or_else(|why| why + "\n");
+    let nvml = output_of("nvidia-smi", &["--version"]).unwrap_or_else(|why| why + "\n");
     files.map(read).concat() + "== nvidia-smi --version\n" + &nvml
 }
 
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn program_output_or_failure_is_recorded() {
-        assert_eq!(told("echo", &["a"]), Ok("a\n".into()));
-        assert!(told("true", &[]).unwrap_err().contains("nothing to say"));
-        assert!(told("/nonexistent/program", &[]).unwrap_err().starts_with("/nonexistent/program: "));
+        assert_eq!(output_of("echo", &["a"]), Ok("a\n".into()));
+        assert!(output_of("true", &[]).unwrap_err().contains("nothing to say"));
+        assert!(output_of("/nonexistent/program", &[]).unwrap_err().starts_with("/nonexistent/program: "));
     }
 
     #[test]
