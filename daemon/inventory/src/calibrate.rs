@@ -1,4 +1,4 @@
-//! Measurement of the cost of a context: memory that the driver takes for a process beyond its allocations.
+//! Measurement of the cost of a context: driver memory beyond the allocations of a process.
 //!
 //! The cost is undocumented, differs by GPU, driver and compute mode, and has to be charged *before* it is
 //! taken. A child process (this program, called with [`ARGUMENT`] and a UUID) therefore creates a context,
@@ -92,8 +92,8 @@ fn whole_blocks(bytes: Bytes) -> Bytes {
     Bytes::new(bytes.get().div_ceil(BLOCK).saturating_mul(BLOCK))
 }
 
-/// Polls until two readings of the child's memory agree; `None` if NVML does not report memory by process
-/// (another pid namespace, WDDM).
+/// Memory of the child, once two readings of it agree.
+/// `None` if NVML does not report memory by process (another pid namespace, WDDM).
 fn measure(driver: &dyn Driver, gpu: GpuUuid, child: HostPid) -> Result<Option<Bytes>, InventoryError> {
     let end = Instant::now() + NVML_DEADLINE;
     let mut last = None;
@@ -156,7 +156,8 @@ impl Drop for ContextHolder {
     }
 }
 
-/// The child's first line without its newline; empty at the end of its output, `None` after the deadline.
+/// The child's first line, without its newline; `None` after the deadline.
+/// Empty if the output ends before it.
 fn first_line(output: ChildStdout) -> Option<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {

@@ -22,7 +22,7 @@ struct Chosen {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no GPU {name} on this node; there is {}", list(.known))]
 pub struct NoSuchGpu {
-    /// The selector.
+    /// Selector that matches no GPU.
     pub name: GpuSelector,
     /// Index and UUID of the existing GPUs; the UUID is `None` if unreadable.
     pub known: Vec<(u32, Option<GpuUuid>)>,

@@ -22,17 +22,17 @@ pub enum InventoryError {
     Lost {
         /// UUID of the GPU.
         gpu: GpuUuid,
-        /// Error of NVML.
+        /// Error that NVML returned.
         cause: String,
     },
-    /// A query failed.
+    /// A query to the driver failed.
     #[error("could not read {what} of {subject}: {cause}")]
     Query {
-        /// Queried property.
+        /// Property that was queried.
         what: &'static str,
         /// GPU, or the driver.
         subject: String,
-        /// Error of NVML.
+        /// Error that NVML returned.
         cause: String,
     },
     /// The cost of a context could not be measured.

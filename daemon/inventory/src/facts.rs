@@ -24,24 +24,24 @@ pub struct NodeFacts {
 /// A GPU without readable properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableGpu {
-    /// NVML index.
+    /// Index of the GPU in NVML.
     pub index: u32,
-    /// Error of NVML.
+    /// Error that NVML returned.
     pub cause: String,
 }
 
 /// Constant properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuFacts {
-    /// NVML index.
+    /// Index of the GPU in NVML.
     pub index: u32,
-    /// UUID.
+    /// UUID, the same after a reboot, unlike the index.
     pub uuid: GpuUuid,
-    /// Product name.
+    /// Product name, as NVML reports it.
     pub name: String,
-    /// PCI bus id.
+    /// PCI bus id, such as `00000000:3B:00.0`.
     pub pci_bus_id: String,
-    /// Compute capability.
+    /// Compute capability, such as 7.0.
     pub compute_capability: ComputeCapability,
     /// Total memory, from NVML.
     pub total: Bytes,
@@ -65,9 +65,9 @@ impl GpuFacts {
 /// A compute capability, such as 7.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComputeCapability {
-    /// Major version.
+    /// Major version, such as 7 of 7.5.
     pub major: u32,
-    /// Minor version.
+    /// Minor version, such as 5 of 7.5.
     pub minor: u32,
 }
 
@@ -101,7 +101,7 @@ pub enum NotSliceable {
     NeedsRecovery(Recovery),
     /// The GPU does not respond.
     Lost {
-        /// Error of NVML.
+        /// Error that NVML returned.
         cause: String,
     },
 }
@@ -109,7 +109,7 @@ pub enum NotSliceable {
 /// Recovery that the driver demands for a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// A reset.
+    /// A reset of the GPU.
     Reset,
     /// A reboot of the node.
     Reboot,
@@ -189,7 +189,7 @@ pub struct GpuProcess {
 /// GPU use of a process over one sampling period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessUtilization {
-    /// Pid.
+    /// Pid, as NVML reports it.
     pub pid: HostPid,
     /// Fraction of the period with kernels of the process, in percent.
     pub sm_percent: u32,

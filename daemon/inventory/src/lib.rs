@@ -58,8 +58,8 @@ pub trait Driver: Send + Sync {
     /// As for [`Driver::state`].
     fn processes(&self, gpu: GpuUuid) -> Result<Vec<GpuProcess>, InventoryError>;
 
-    /// Utilisation samples by process, newer than `since_us` microseconds on the clock of their timestamps
-    /// (0: all that the driver still has). Empty without new samples.
+    /// Utilisation samples by process that are newer than `since_us`; empty without new ones.
+    /// `since_us` is in microseconds on the clock of their timestamps; 0 selects all that the driver still has.
     ///
     /// # Errors
     /// As for [`Driver::state`].
@@ -69,15 +69,15 @@ pub trait Driver: Send + Sync {
         since_us: u64,
     ) -> Result<Vec<ProcessUtilization>, InventoryError>;
 
-    /// Passes each fault reported from now on to `hear`, and `None` after each `patience` without one, until
-    /// it breaks. Blocks. GPUs that are lost at the beginning are not covered.
+    /// Passes each fault reported from now on to `hear`, and blocks until `hear` breaks.
+    /// Passes `None` after each `patience` without a fault. GPUs that are lost at the beginning are not covered.
     ///
     /// # Errors
     /// [`InventoryError::NoDriver`], or a failed query; faults are missed until the next call.
     fn follow_faults(&self, patience: Duration, hear: &mut Hear<'_>) -> Result<(), InventoryError>;
 }
 
-/// Receiver of faults.
+/// Receiver of faults; of `None` after a time without one.
 pub type Hear<'a> = dyn FnMut(Option<GpuFault>) -> ControlFlow<()> + 'a;
 
 /// Opens NVML: the library with this name or path, or the system's `libnvidia-ml.so.1`. On failure returns a

@@ -18,7 +18,7 @@ impl NullDriver {
         Self { reason }
     }
 
-    /// The reason.
+    /// Reason for which the driver is missing.
     pub const fn reason(&self) -> &InventoryError {
         &self.reason
     }

@@ -306,7 +306,8 @@ fn patiently<T>(ask: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> 
     ask()
 }
 
-/// One entry per pid: NVML lists a process with compute and graphics contexts twice with the same memory.
+/// One entry for each pid, with the larger figure.
+/// NVML lists a process with compute and graphics contexts twice with the same memory.
 fn merge(listed: impl Iterator<Item = ProcessInfo>) -> Vec<GpuProcess> {
     let mut by_pid: BTreeMap<HostPid, Option<Bytes>> = BTreeMap::new();
     for process in listed {

@@ -57,7 +57,7 @@ impl ScriptedDriver {
         self.script.lock().expect("no test panics while it writes the script")
     }
 
-    /// Replaces the GPUs.
+    /// Replaces the GPUs of the node.
     pub fn set_gpus(&self, gpus: Vec<GpuFacts>) {
         self.script().gpus = gpus;
     }
@@ -95,7 +95,7 @@ impl ScriptedDriver {
         }
     }
 
-    /// Reports a fault.
+    /// Reports a fault to each follower.
     pub fn raise(&self, fault: GpuFault) {
         self.script().faults.push(fault);
         self.news.notify_all();
