@@ -17,7 +17,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The current readings.
+    /// Readings of the system's clocks at this instant.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // CLOCK_BOOTTIME exists on every Linux that is supported.
@@ -41,7 +41,7 @@ impl Moment {
 /// State of the job clock at the time it was last saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock {
-    /// Its time.
+    /// Time that the job clock showed.
     pub(crate) showed: Moment,
     /// Uptime at that moment.
     uptime: Duration,

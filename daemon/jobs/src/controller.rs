@@ -24,10 +24,10 @@ use crate::site::{JobCondition, Site};
 use crate::state::State;
 use crate::store::Store;
 
-/// The user who makes a request.
+/// User that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
-    /// Uid.
+    /// Uid of the user.
     pub uid: u32,
     /// True if the user administers the node.
     pub admin: bool,

@@ -9,7 +9,7 @@ use crate::store::StoreError;
 
 /// Reason for rejecting an operation.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum JobsError {
     #[error(transparent)]
     Project(#[from] ProjectRefusal),
@@ -46,7 +46,7 @@ pub enum JobsError {
 
 /// Reason for which the job controller cannot start.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),

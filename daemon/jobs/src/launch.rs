@@ -1,4 +1,4 @@
-//! Start of job runners: by the daemon itself for its own user, and by the node's job launcher for all users.
+//! Start of job runners: by the daemon for its own user, and by the node's job launcher for all users.
 //!
 //! The launcher accepts time and slice from the daemon; user and command are in the ticket.
 

@@ -1,4 +1,4 @@
-//! Lifecycle of a bound member: creates its slice, starts a job runner in it, and waits for the runner's end.
+//! Lifecycle of a bound member: creation of its slice, start of its job runner, and the runner's end.
 //!
 //! After a crash of the daemon the next one enters at [`Begin::Again`]; the status file shows how far the
 //! start came.
@@ -61,7 +61,7 @@ pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member
     point("jobs: closed");
     if let Run::Refused(why) = &run {
         let pause = controller.state().refuse(member, why.clone());
-        // The wait also ends when the member is to stop.
+        // The wait also ends when the member has to stop.
         let wait = tokio::time::timeout(pause, known.supervised.leave.notified());
         let condition = JobCondition::NotStarted(known.slice.name.clone());
         controller.site.set_condition(condition.clone(), format!("job {}: {why}", known.slice.name));

@@ -13,9 +13,9 @@ use crate::runner_protocol::Outcome;
 /// Owner of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Uid.
+    /// Uid of the submitter.
     pub uid: u32,
-    /// Gid at submission.
+    /// Gid of the submitter at submission.
     pub gid: u32,
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct Entry {
 /// Record of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
-    /// Number of starts.
+    /// Number of starts that the quota scheduler decided.
     pub(crate) starts: u32,
-    /// Number of failures.
+    /// Number of failures, which the job's retries bound.
     pub(crate) failures: u32,
     /// Time of the latest start, in milliseconds since the Unix epoch.
     pub(crate) started_unix_ms: u64,

@@ -19,8 +19,8 @@ const BYTES: u64 = 8 << 20;
 /// The file is created if this many times its size is free.
 const TIMES: u64 = 4;
 
-/// Space in bytes that logs leave free, or a twentieth of a small disk; more than the state ever needs at
-/// once.
+/// Space in bytes that logs leave free; a twentieth of a small disk.
+/// It is more than the state ever needs at once.
 const LEFT_BY_LOGS: u64 = 256 << 20;
 
 /// Creates the reserve if it does not exist and there is space.

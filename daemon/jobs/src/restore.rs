@@ -74,7 +74,7 @@ pub(crate) fn state(scheduler: QuotaScheduler, all: SavedState, boot: &str, fold
     for kept in &seated {
         state.supervised.insert(kept.member, Default::default());
     }
-    unseen.retain(|member| !goes_on(&state, folders, *member));
+    unseen.retain(|member| !has_runner(&state, folders, *member));
     state.request_stop(&unseen, &Reason::GpuGone);
     if rebooted {
         let everybody: Vec<MemberId> = seated.iter().map(|kept| kept.member).collect();
@@ -95,7 +95,7 @@ pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
 }
 
 /// Tests if a member's runner still exists; an absent GPU does not stop its program.
-fn goes_on(state: &State, folders: &Folders, member: MemberId) -> bool {
+fn has_runner(state: &State, folders: &Folders, member: MemberId) -> bool {
     let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };
     !is_deserted(&folders.attempt(attempt))

@@ -49,16 +49,16 @@ impl RunnerSetup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchRequest {
-    /// Starts a member.
+    /// Starts a member under a ticket.
     Start(Start),
-    /// Revokes these tickets.
+    /// Revokes the tickets with these ids.
     Revoke(Vec<TicketId>),
 }
 
 /// One start of a member under its submitter's ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The submitter's ticket.
+    /// Ticket of the job's submitter.
     pub ticket: TicketId,
     /// Number of the member.
     pub index: u32,
@@ -97,11 +97,11 @@ pub struct RunnerReady {
 /// The command, and the policy for its termination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Program and arguments.
+    /// Program, then its arguments.
     pub command: Vec<String>,
-    /// The complete environment.
+    /// Complete environment; no variable is inherited.
     pub environment: Vec<(String, String)>,
-    /// Working directory.
+    /// Working directory of the command.
     pub workdir: PathBuf,
     /// Signals and times of termination.
     pub farewell: TerminationPolicy,
@@ -110,13 +110,13 @@ pub struct Order {
 /// A line of the status file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusLine {
-    /// The runner started.
+    /// The runner started, as this process.
     Shepherd(ProcessId),
     /// The runner received its order and starts the command.
     Ran,
     /// The runner received a stop request while the command ran.
     Told,
-    /// The command ended.
+    /// The command ended, with this outcome.
     Ended(Outcome),
 }
 

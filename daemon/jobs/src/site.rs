@@ -23,8 +23,8 @@ pub struct JobSlice {
 
 /// Operations on the GPUs, slices and processes of a node.
 pub trait Site: Send + Sync + 'static {
-    /// All GPUs with the part unavailable to jobs: slices of anything but these members, or all of a GPU that
-    /// takes no slices.
+    /// All GPUs, each with the part that is unavailable to jobs.
+    /// That part is the slices of anything but these members, or all of a GPU that takes no slices.
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu>;
 
     /// Creates a member's slice.
@@ -36,8 +36,9 @@ pub trait Site: Send + Sync + 'static {
     /// Assigns a slice without an owner to the member.
     fn claim(&self, slice: &JobSlice);
 
-    /// Lets a process and its descendants into a slice; returns their environment with what leads them there.
-    /// Lets a process and its descendants into a slice; returns the variables that attach them.
+    /// Admits a process and its descendants to a slice.
+    /// Returns `environment` with the variables that attach them.
+    ///
     /// # Errors
     /// The reason, for the user.
     fn enter(
@@ -68,14 +69,14 @@ pub trait Site: Send + Sync + 'static {
     /// Sets a condition for the operator, in place of the one that is set.
     fn set_condition(&self, condition: JobCondition, message: String);
 
-    /// Clears a condition.
+    /// Clears a condition if it is set.
     fn clear_condition(&self, condition: JobCondition);
 
-    /// Records an event.
+    /// Records an event in the history.
     fn record(&self, happening: Happened);
 }
 
-/// What an operator should know of jobs for as long as it lasts.
+/// States of jobs that an operator should know of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobCondition {
     /// Changes cannot be saved, so that no job is started or stopped.
@@ -93,7 +94,7 @@ pub enum JobCondition {
 /// An event of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// Kind.
+    /// Kind of the event.
     pub what: What,
     /// Slice of the member.
     pub slice: SliceName,

@@ -45,10 +45,10 @@ pub(crate) struct State {
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
 }
 
-/// A supervised member.
+/// Supervision of a bound member.
 #[derive(Debug, Default)]
 pub(crate) struct Supervised {
-    /// Notified when the member is to stop.
+    /// Notified when the member has to stop.
     pub(crate) leave: Notify,
     /// Its job runner, once started.
     pub(crate) shepherd: std::sync::OnceLock<ProcessId>,

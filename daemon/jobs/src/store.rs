@@ -46,7 +46,7 @@ impl StoreError {
     }
 }
 
-/// A job as saved.
+/// A job as the store holds it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedJob {
     pub(crate) entry: Entry,
@@ -110,7 +110,7 @@ impl Changes {
     }
 }
 
-/// The database file.
+/// Database of projects, jobs and history in one file.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
@@ -129,7 +129,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Saves changes durably.
+    /// Saves changes durably, in one transaction.
     pub(crate) fn save(&self, changes: &Changes) -> Result<(), StoreError> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let kept = self.with(|database| write(database, changes)).or_else(|error| match error {

@@ -15,10 +15,10 @@ use crate::record::{Entry, Member};
 use crate::site::Site;
 use crate::state::State;
 
-/// A part of a log.
+/// Consecutive bytes of a member's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogPart {
-    /// Content.
+    /// Content, as the program wrote it.
     pub bytes: Vec<u8>,
     /// Offset of the next part.
     pub next: u64,
@@ -74,8 +74,8 @@ impl<S: Site> JobController<S> {
         projects.into_iter().map(standing).collect()
     }
 
-    /// Jobs of one project or of all, or a single job, in order of submission, reduced to what the requester
-    /// may see.
+    /// Jobs of one project or of all, or a single job, in order of submission.
+    /// Each is reduced to what the requester may see.
     ///
     /// # Errors
     /// If the project or job does not exist.
@@ -180,7 +180,7 @@ impl<S: Site> JobController<S> {
 /// Visibility of a job for a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sight {
-    /// Existence and progress.
+    /// Existence and progress, for every user.
     Public,
     /// Command and output also, for members of the project.
     Project,

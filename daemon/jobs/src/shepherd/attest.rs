@@ -1,4 +1,5 @@
-//! The launcher's socket for submitters: identifies peers through the kernel, and issues and revokes tickets.
+//! The launcher's socket for submitters, which issues and revokes tickets.
+//! Peers are identified by the kernel.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +23,7 @@ const MOST_CONNECTIONS: usize = 128;
 /// Maximum number of simultaneous connections of one user.
 const MOST_OF_USER: usize = 8;
 
-/// Connections by user.
+/// Number of connections of each user, by uid.
 type Connections = Arc<Mutex<BTreeMap<u32, usize>>>;
 
 /// Serves submitters; returns only if the socket fails.

@@ -1,5 +1,5 @@
-//! Job runner: runs the command of one member of a job as its submitter, keeps its output, stops it on
-//! request, and records the outcome. It outlives the daemon.
+//! Job runner: runs the command of one member of a job as its submitter.
+//! It keeps the output, stops the command on request, records the outcome, and outlives the daemon.
 //!
 //! Without arguments, a daemon starts it for the daemon's own user. The other two modes are the *job
 //! launcher* of a node, started by systemd: `attest` issues tickets to submitters, and `launch` runs what a
@@ -13,7 +13,7 @@ mod identity;
 mod launch;
 mod log;
 mod member;
-#[allow(unsafe_code)] // asks libpam, which speaks C
+#[allow(unsafe_code)] // calls libpam, a C library
 mod pam;
 mod peer;
 mod status_file;

@@ -19,8 +19,8 @@ const SERVICE: &CStr = c"tranche";
 const PAM_SUCCESS: c_int = 0;
 const PAM_CONV_ERR: c_int = 19;
 const PAM_SILENT: c_int = 0x8000;
-/// PERM_DENIED, AUTH_ERR, USER_UNKNOWN, NEW_AUTHTOK_REQD, ACCT_EXPIRED, CRED_EXPIRED: results about the
-/// account. All others are failures of the policy itself.
+/// Results about the account; all others are failures of the policy itself.
+/// PERM_DENIED, AUTH_ERR, USER_UNKNOWN, NEW_AUTHTOK_REQD, ACCT_EXPIRED, CRED_EXPIRED.
 const ABOUT_ACCOUNT: [c_int; 6] = [6, 7, 10, 12, 13, 16];
 
 /// `struct pam_conv`.

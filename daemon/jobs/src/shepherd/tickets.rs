@@ -29,7 +29,8 @@ const LONGEST_TICKET: u64 = 8 << 20;
 const RESERVE: u64 = 64 << 20;
 /// Validity of a ticket in seconds, regardless of the job's progress: 180 days.
 pub(crate) const VALID_S: u64 = 180 * 24 * 3600;
-/// Failed starts permitted beyond the retries: the daemon does not count failures during a requested stop.
+/// Failed starts permitted beyond the retries.
+/// The daemon does not count failures during a requested stop.
 const SLACK: usize = 8;
 
 const FILE: &str = "ticket.json";
@@ -86,7 +87,7 @@ fn node() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().into()
 }
 
-/// The ticket folder.
+/// Folder of tickets, and the only user that can write to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets {
     folder: PathBuf,
@@ -178,7 +179,8 @@ impl Tickets {
         })
     }
 
-    /// Locks a member's record, so that it runs once at a time; the inner error is the reason for a refusal.
+    /// Locks a member's record, so that the member runs once at a time.
+    /// The inner error is the reason for a refusal.
     pub(crate) fn member(&self, ticket: &Ticket, index: u32) -> io::Result<Result<MemberRecord, String>> {
         if index >= ticket.attested.completions.get() {
             let count = ticket.attested.completions;

@@ -1,6 +1,6 @@
 //! The job controller with real runners and commands, on a node whose slices are simulated.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod node;
 
@@ -136,7 +136,7 @@ async fn no_process_survives_its_job() {
     let controller = node.controller();
     controller.project("a", "1");
     let pid = node.path("pid");
-    // One that left its process group and its parent, and does not want to go.
+    // The process has left its process group and its parent, and ignores SIGTERM.
     let daemonises = format!(
         "setsid sh -c 'trap \"\" TERM; echo $$ > {0}; sleep 1000; sleep 1000' & while ! test -s {0}; do sleep 0.01; done",
         pid.display()

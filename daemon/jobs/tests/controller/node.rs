@@ -25,7 +25,7 @@ use tranche_jobs::{
     Retention, Site,
 };
 
-/// The user who runs the tests, as an administrator.
+/// User that runs the tests, as an administrator.
 pub(crate) const ADMIN: Requester = Requester { uid: 0, admin: true };
 
 /// A node in a folder of its own.
@@ -41,11 +41,11 @@ pub(crate) struct Slices {
     /// Slices with the members that they were created for.
     open: Arc<Mutex<BTreeMap<SliceName, Option<MemberId>>>>,
     told: Arc<Mutex<Vec<String>>>,
-    /// Conditions in force.
+    /// Messages of the conditions that are set.
     conditions: Arc<Mutex<BTreeMap<JobCondition, String>>>,
-    /// Whether creating slices fails.
+    /// True if slices cannot be created.
     broken: Arc<AtomicBool>,
-    /// Whether the driver reports no GPU.
+    /// True if the driver reports no GPU.
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
 }
@@ -129,7 +129,6 @@ impl Node {
         self.site.open.lock().unwrap().insert(name.parse().unwrap(), None);
     }
 
-    /// Deletes a slice.
     pub(crate) fn delete(&self, name: &str) {
         self.site.open.lock().unwrap().remove(&name.parse().unwrap());
     }
@@ -237,7 +236,7 @@ pub(crate) fn daemon<T>(work: impl Future<Output = T>) -> T {
 }
 
 impl Drop for Running {
-    /// Crashes the daemon; kills its jobs unless they are to be found later.
+    /// Crashes the daemon; ends its jobs unless the next daemon has to find them.
     fn drop(&mut self) {
         self.running.abort();
         if self.dies {
