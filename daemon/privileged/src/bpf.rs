@@ -107,8 +107,8 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) ->
     Instruction { code, registers: to | from << 4, offset, immediate }
 }
 
-/// The program: denies opening character devices of `majors` for reading or writing, except to processes
-/// whose cgroup is a key of `cgroups`.
+/// The program, which denies opening character devices of `majors` for reading or writing.
+/// Processes whose cgroup is a key of `cgroups` are exempt.
 pub(crate) fn device_program(majors: RawFd, cgroups: RawFd) -> Vec<Instruction> {
     const LOAD_32: u8 = 0x61;
     const STORE_32: u8 = 0x63;

@@ -20,7 +20,7 @@ use crate::sys;
 
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum HelperError {
     #[error("the privileged helper refuses: {0}")]
     Refused(#[from] Refusal),
@@ -122,8 +122,8 @@ impl Helper {
         self.descriptor(Request::ReadOnlyMount, Some(region))
     }
 
-    /// Sends SIGTERM or SIGKILL to the process of a pidfd, if the helper finds evidence that it belongs to a
-    /// slice.
+    /// Sends SIGTERM or SIGKILL to the process of a pidfd.
+    /// The helper requires evidence that the process belongs to a slice.
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -142,7 +142,7 @@ impl Helper {
     /// Loads the device rule, so that processes can be admitted.
     ///
     /// # Errors
-    /// See [`HelperError`]; the helper's own log says which step failed.
+    /// See [`HelperError`]; the helper's own log names the step that failed.
     pub fn prepare_device_rule(&self) -> Result<(), HelperError> {
         self.ask(Request::DeviceRule(Step::Prepared), None).map(drop)
     }
@@ -171,8 +171,8 @@ impl Helper {
         self.ask(Request::Dismiss(generation), None).map(drop)
     }
 
-    /// Descriptor of the daemon's memory with this inode number, if the process of the pidfd maps it; see
-    /// [`mapped_memory`](crate::mapped_memory).
+    /// Descriptor of the daemon's memory with this inode number, which the process of the pidfd maps.
+    /// See [`mapped_memory`](crate::mapped_memory).
     ///
     /// # Errors
     /// See [`HelperError`].
@@ -188,8 +188,8 @@ impl Helper {
         self.descriptor(Request::Listen, Some(slice)).map(UnixListener::from)
     }
 
-    /// Writes the CDI document of a slice, given by its directory, for a mask of GPUs; see
-    /// [`Containers::write`](crate::Containers::write).
+    /// Writes the CDI document of a slice, given by its directory, for a mask of GPUs.
+    /// See [`Containers::write`](crate::Containers::write).
     ///
     /// # Errors
     /// See [`HelperError`].

@@ -1,4 +1,4 @@
-//! Files that container runtimes use as root: the CDI document of each slice, and the folder with its socket.
+//! Files that container runtimes use as root: each slice's CDI document, and the folder of its socket.
 //!
 //! Both belong to root. A request gives a slice by its directory, whose name comes from the kernel, and GPUs
 //! by their positions in the description made at the daemon's start as root. All else in a document comes
@@ -30,17 +30,17 @@ pub const ATTACH: &str = "attach.sock";
 /// Maximum number of GPUs that a request can address.
 pub const MOST_GPUS: usize = u64::BITS as usize;
 
-/// Description of the node, made at the start as root: all content of documents that is not specific to a
-/// slice.
+/// Description of the node, made at the start as root.
+/// It has all content of documents that is not specific to a slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Device files, driver libraries, hooks.
     pub source: Source,
     /// GPUs of the node; requests address them by position.
     pub gpus: Vec<Gpu>,
-    /// Replacement for libcuda.
+    /// Path of the library in libcuda's place.
     pub libcuda: String,
-    /// Replacement for NVML.
+    /// Path of the library in NVML's place.
     pub libnvml: String,
     /// Preloaded library, if any.
     pub preload: Option<Preload>,
@@ -99,8 +99,8 @@ impl Description {
     }
 }
 
-/// Writes documents and creates folders, with the privileges of its process: the privileged helper, or the
-/// daemon of a single user.
+/// Writes documents and creates folders, with the privileges of its process.
+/// The process is the privileged helper, or the daemon of a single user.
 #[derive(Debug)]
 pub struct Containers {
     runtime: PathBuf,
@@ -212,8 +212,8 @@ impl Containers {
     }
 }
 
-/// Binds under a temporary name, sets the mode, then renames over the socket of an earlier daemon, so that
-/// there is always a socket with the right mode.
+/// Binds a socket at `path` with this mode, in the place of an earlier daemon's.
+/// It is renamed from a temporary name once it has its mode, so that there is always a socket with the right mode.
 ///
 /// # Errors
 /// If the kernel fails.

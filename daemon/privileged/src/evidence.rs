@@ -1,5 +1,5 @@
-//! Evidence from the kernel that a process belongs to a slice or uses a GPU, and access to memory that it
-//! maps.
+//! Evidence from the kernel that a process belongs to a slice or uses a GPU.
+//! Also access to memory that a process maps.
 //!
 //! The helper signals only such processes, whatever the main process requests: the main process cannot make
 //! another program open a GPU, map a slice's region, or start with a slice's variable.
@@ -37,7 +37,8 @@ const MOST_THREADS: usize = 256;
 /// Maximum number of bytes of an environment searched.
 const MOST_ENVIRONMENT: u64 = 8 << 20;
 
-/// Folder in `/proc` of the process of a pidfd; the open folder stays that process's if its pid is reused.
+/// Folder in `/proc` of the process of a pidfd.
+/// The open folder stays that process's if its pid is reused.
 pub(crate) struct Subject(File);
 
 impl Subject {
@@ -74,7 +75,7 @@ impl Subject {
         self.threads().find_map(|thread| of_thread(&thread, &gpus))
     }
 
-    /// An O_PATH descriptor of anonymous memory of the daemon's user that the process maps, by inode number.
+    /// An O_PATH descriptor of anonymous memory of `user` that the process maps, by inode number.
     /// Only the owner of the memory can open it for access.
     fn memory(&self, inode: u64, user: u32) -> io::Result<OwnedFd> {
         let is_it = |file: &fs::Metadata| {
@@ -130,8 +131,8 @@ fn entries(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// A descriptor of anonymous memory of `user`, by inode number, from a process that maps it: a mapping or a
-/// descriptor is the only path to such memory. Needs CAP_SYS_ADMIN, and for processes of other users
+/// An O_PATH descriptor of anonymous memory of `user`, by inode number, from a process that maps it.
+/// A mapping or a descriptor is the only path to such memory. Needs CAP_SYS_ADMIN, and for processes of other users
 /// CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH. The owner opens it through `/proc/self/fd`.
 ///
 /// # Errors
@@ -150,7 +151,7 @@ fn of_thread(thread: &Path, gpus: &Gpus) -> Option<Evidence> {
     has_variable(environment).unwrap_or(false).then_some(Evidence::Variable)
 }
 
-/// Whether an environment contains the variable with a value.
+/// True if an environment contains the variable with a value.
 fn has_variable(environment: impl Read) -> io::Result<bool> {
     let mut environment = BufReader::new(environment.take(MOST_ENVIRONMENT));
     let mut entry = Vec::new();

@@ -24,7 +24,7 @@ pub const KEPT: [(Capability, &str); 4] = [
     ),
 ];
 
-/// Additional capabilities of the program until the main process is separated; neither process keeps them.
+/// Additional capabilities until the main process is separated; neither process keeps them.
 pub const AT_START: [(Capability, &str); 3] = [
     (
         Capability::CAP_CHOWN,
@@ -37,11 +37,11 @@ pub const AT_START: [(Capability, &str); 3] = [
 /// System account of the main process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// User name.
+    /// Name in the user database.
     pub name: String,
-    /// Uid.
+    /// Uid of the account.
     pub uid: u32,
-    /// Gid.
+    /// Gid of the account's primary group.
     pub gid: u32,
     /// Supplementary groups, such as the one that may open the GPUs.
     pub groups: Vec<u32>,
@@ -49,7 +49,7 @@ pub struct Account {
 
 /// Failure to drop privileges; they are unchanged or reduced.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum DropError {
     #[error("cannot drop capabilities: {0}")]
     Capabilities(#[from] CapsError),
@@ -60,7 +60,7 @@ pub enum DropError {
 }
 
 /// Drops every capability of this thread, and changes to a user without files of root. Later threads inherit
-/// that, so it is to be called before any other thread is started.
+/// that, so it must be called before any other thread is started.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -108,7 +108,7 @@ fn narrow_bounding(kept: &CapsHashSet) -> Result<(), CapsError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says where
+#[allow(clippy::unwrap_used)] // a failed unwrap names its line
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
@@ -120,7 +120,7 @@ mod tests {
     const USABLE: [CapSet; 4] = [CapSet::Permitted, CapSet::Effective, CapSet::Inheritable, CapSet::Ambient];
 
     #[test]
-    fn helper_keeps_what_it_needs_and_nothing_else() {
+    fn helper_keeps_the_listed_capabilities_only() {
         // Capabilities belong to threads, so they are dropped in one of its own.
         let spent = std::thread::spawn(|| {
             let needed: BTreeSet<u8> = KEPT.iter().map(|(power, _)| power.index()).collect();

@@ -22,13 +22,13 @@ pub(crate) enum Request {
     Admit(u64),
     /// Revokes the permissions of the slice of this generation.
     Dismiss(u64),
-    /// A descriptor of the daemon's memory with this inode number, which the process of the passed pidfd
-    /// maps.
+    /// A descriptor of the daemon's memory with this inode number.
+    /// The process of the passed pidfd maps that memory.
     Memory(u64),
     /// A listening socket in the folder that containers of the slice with the passed directory mount.
     Listen,
-    /// Writes the CDI document of the slice with the passed directory: mask of GPUs in the description, and
-    /// whether the shim replaces the driver.
+    /// Writes the CDI document of the slice with the passed directory.
+    /// `gpus` is a mask of GPUs in the description; `with_shim` is true if the shim replaces the driver.
     Document { gpus: u64, with_shim: bool },
     /// Removes the document of the slice with the passed directory.
     Withdraw,
@@ -67,7 +67,7 @@ pub enum ProcessFile {
 impl ProcessFile {
     const ALL: [Self; 5] = [Self::Cgroup, Self::Cmdline, Self::Stat, Self::Status, Self::TimensOffsets];
 
-    /// File name.
+    /// Name of the file in `/proc/PID`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -81,7 +81,7 @@ impl ProcessFile {
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum Refusal {
     #[error("the request is not one of those that the privileged helper knows")]
     Malformed,
@@ -239,7 +239,7 @@ impl Reply {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a test that cannot go on says where
+#[allow(clippy::unwrap_used)] // a failed unwrap names its line
 mod tests {
     use super::*;
 

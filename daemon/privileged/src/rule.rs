@@ -51,8 +51,8 @@ pub fn is_leaf(name: &str) -> bool {
     })
 }
 
-/// Detaches the rule of the daemon with this runtime directory, if any, so that every process can open GPUs
-/// again.
+/// Detaches the rule of the daemon with this runtime directory, if any.
+/// Every process can then open GPUs again.
 ///
 /// # Errors
 /// If the kernel fails.
@@ -64,9 +64,9 @@ pub fn open_gpus(runtime: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves this process into the daemon's leaf and lists that in the rule of an earlier daemon, so that this
-/// process can open GPUs before its own rule is loaded. Where cgroups are recreated at each start, as for
-/// systemd units, the earlier rule does not list the new leaf.
+/// Moves this process into the daemon's leaf, and lists the leaf in the rule of an earlier daemon.
+/// This process can then open GPUs before its own rule is loaded. Where cgroups are recreated at each start, as
+/// for systemd units, the earlier rule does not list the new leaf.
 ///
 /// # Errors
 /// If the kernel fails. Succeeds without an earlier rule.
@@ -121,12 +121,12 @@ impl Rule {
     pub(crate) fn prepare(bounds: &Bounds, besides: &[PathBuf]) -> Result<Self, Denied> {
         let hierarchy = Hierarchy::open()?;
         let majors = Map::create(size_of::<u32>(), 1, MOST_MAJORS);
-        let majors = majors.map_err(told("make a table for the device rule"))?;
+        let majors = majors.map_err(logged("make a table for the device rule"))?;
         let cgroups = Map::create(size_of::<u64>(), size_of::<u64>(), MOST_CGROUPS)
-            .map_err(told("make a table for the device rule"))?;
+            .map_err(logged("make a table for the device rule"))?;
         let name = name(&bounds.runtime);
         let program = bpf::device_program(majors.number(), cgroups.number());
-        let program = bpf::load(&program, &name).map_err(told("load the program of the device rule"))?;
+        let program = bpf::load(&program, &name).map_err(logged("load the program of the device rule"))?;
         let mut rule = Self {
             name,
             hierarchy,
@@ -149,19 +149,19 @@ impl Rule {
     pub(crate) fn enforce(&mut self) -> Result<(), Denied> {
         let root = self.hierarchy.root()?;
         let own = bpf::id_of(&self.program)?;
-        let there = bpf::attached(root.as_fd(), &self.name).map_err(told("list device programs"))?;
+        let there = bpf::attached(root.as_fd(), &self.name).map_err(logged("list device programs"))?;
         if there.iter().all(|(id, _)| *id != own) {
             bpf::attach(root.as_fd(), self.program.as_fd())
-                .map_err(told("attach the program of the device rule"))?;
+                .map_err(logged("attach the program of the device rule"))?;
         }
         for (_, old) in there.iter().filter(|(id, _)| *id != own) {
-            bpf::detach(root.as_fd(), old.as_fd()).map_err(told("detach the device rule before"))?;
+            bpf::detach(root.as_fd(), old.as_fd()).map_err(logged("detach the device rule before"))?;
         }
         Ok(())
     }
 
-    /// Updates NVIDIA's majors, since the driver may have been loaded meanwhile, and the ids of the
-    /// additional cgroups.
+    /// Updates NVIDIA's majors, and the ids of the additional cgroups.
+    /// The driver may have been loaded meanwhile.
     pub(crate) fn refresh(&mut self) -> io::Result<()> {
         let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
         let known = majors(&devices).into_iter().filter_map(|major| u32::try_from(major).ok());
@@ -189,8 +189,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Moves a process into its slice's leaf below its cgroup, unless it is in one, and permits that leaf to
-    /// open GPUs.
+    /// Moves a process into its slice's leaf below its cgroup, and permits that leaf to open GPUs.
+    /// A process that is in such a leaf stays there.
     pub(crate) fn admit(&mut self, process: BorrowedFd<'_>, generation: u64) -> Result<(), Denied> {
         let leaf = self.hierarchy.leaf_for(process, &self.name, generation)?;
         if let Place::ToMake(_) = leaf {
@@ -264,7 +264,7 @@ impl Hierarchy {
     fn open() -> Result<Self, Denied> {
         let root = Self::find().map_err(|_| Denied::Refused(Refusal::NoHierarchy))?;
         let tree = sys::detach_writable(root.as_fd());
-        Ok(Self(tree.map_err(told("mount the hierarchy of cgroups"))?))
+        Ok(Self(tree.map_err(logged("mount the hierarchy of cgroups"))?))
     }
 
     fn root(&self) -> io::Result<File> {
@@ -298,10 +298,10 @@ impl Hierarchy {
             Place::Entered(leaf) => return Ok(leaf),
             Place::ToMake(leaf) => leaf,
         };
-        self.make(&leaf).map_err(told("make a cgroup for a slice"))?;
+        self.make(&leaf).map_err(logged("make a cgroup for a slice"))?;
         let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         let moved = fs::write(self.path(&leaf.join("cgroup.procs")), pid.to_string());
-        moved.map_err(told("move a process into the cgroup of its slice"))?;
+        moved.map_err(logged("move a process into the cgroup of its slice"))?;
         // The pid belonged to the process throughout, so no other process was moved.
         pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         Ok(leaf)
@@ -333,7 +333,7 @@ fn cgroup_of(subject: &Subject) -> Result<PathBuf, Denied> {
 }
 
 /// Logs a failed operation; the reply contains the error number only.
-fn told(attempt: &str) -> impl Fn(io::Error) -> io::Error {
+fn logged(attempt: &str) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         eprintln!("tranched: the privileged helper cannot {attempt}: {error}");
         error

@@ -88,7 +88,7 @@ impl Bounds {
         argument == Some(ARGUMENT.as_bytes()) && runtime == Some(self.runtime.as_os_str().as_bytes())
     }
 
-    /// Tests if a file is a region: private to the daemon's user, on the file system of its runtime directory.
+    /// Tests if a file is a region: private to the daemon's user, in its runtime directory's file system.
     pub(crate) fn is_ours(&self, file: &Metadata) -> bool {
         let there = fs::metadata(&self.runtime).is_ok_and(|directory| directory.dev() == file.dev());
         there && file.is_file() && file.uid() == self.user && file.mode() & 0o777 == 0o600
@@ -195,7 +195,7 @@ pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>
 
 /// Reason for a failed request, at its origin.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum Denied {
     #[error(transparent)]
     Refused(Refusal),

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)] // a test that cannot go on says where
+#![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod containers;
 
