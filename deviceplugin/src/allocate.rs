@@ -1,6 +1,6 @@
 //! Allocation: turns the devices that the kubelet gives to containers into slices, all of them or none.
 //!
-//! The kubelet does not identify the pod that it allocates for. It gives only devices that it believes free,
+//! The kubelet does not identify the pod that it allocates for. It gives only devices that it counts as free,
 //! or that earlier containers of the same pod had, and no container runs during one admission. An existing
 //! slice is therefore reused as it is, unless its pod is known to be gone or a process is in it: then it
 //! belonged to an earlier pod, and is ended first.
@@ -16,7 +16,7 @@ use crate::release::Absences;
 
 /// Reason for rejecting an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum Refusal {
     #[error(transparent)]
     Unreadable(#[from] BadDevice),
@@ -45,7 +45,7 @@ pub enum Refusal {
 pub enum Step {
     /// End a slice and its processes.
     End(Bundle),
-    /// Create a slice.
+    /// Create a slice for the bundle.
     Make(Bundle),
 }
 
@@ -180,7 +180,7 @@ pub enum Standing {
     Listed,
     /// A pod had one, and none has any now.
     Vanished,
-    /// No pod was seen with any: just admitted, or gone before the first look.
+    /// No pod was listed with any: just admitted, or gone before the first read.
     Unknown,
 }
 

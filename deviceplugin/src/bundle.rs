@@ -21,7 +21,7 @@ pub struct Bundle {
 
 /// Reason for which devices cannot form a slice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum BadBundle {
     #[error("no device is asked for")]
     Nothing,
@@ -96,8 +96,8 @@ impl Bundle {
     }
 }
 
-/// Name of a slice: for one device with its GPU's UUID, for several with the end of the first UUID only,
-/// which suffices, as bundles share no device.
+/// Name of a slice, from the GPU's UUID, profile and ordinals.
+/// For several devices only the end of the first UUID is in it, which suffices, as bundles share no device.
 fn name(first: &DeviceId, devices: &[DeviceId]) -> String {
     let uuid = first.gpu.to_string();
     let uuid = uuid.trim_start_matches("GPU-");

@@ -17,7 +17,7 @@ use crate::serve::{Pace, ServeError, serve};
 #[derive(Debug, Parser)]
 #[command(name = "tranche-deviceplugin", version)]
 struct Options {
-    /// Configuration file (TOML)
+    /// Configuration file, in TOML
     #[arg(long, value_name = "FILE", default_value = "/etc/tranche/deviceplugin.toml")]
     config: PathBuf,
     /// Check the configuration, print the resulting offer, and exit
@@ -68,7 +68,7 @@ impl Options {
         start_logging(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let served: Result<(), Failed> =
-            runtime.block_on(async { Ok(serve(config, Pace::default(), told_to_stop()?).await?) });
+            runtime.block_on(async { Ok(serve(config, Pace::default(), stop_signal()?).await?) });
         // The thread that watches the kubelet's directory must not delay the exit.
         runtime.shutdown_background();
         served
@@ -99,7 +99,7 @@ fn start_logging(filter: &str) -> Result<(), Failed> {
 }
 
 /// Completes on SIGTERM or SIGINT.
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }

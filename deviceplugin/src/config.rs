@@ -62,7 +62,7 @@ pub enum IgnoredXids {
     OfPrograms,
     /// Those, and these in addition.
     AndThese(BTreeSet<Xid>),
-    /// All faults.
+    /// All faults, whatever causes them.
     All,
 }
 

@@ -15,7 +15,7 @@ use tranche_rpc::{BadMessage, ConnectError, v1};
 /// Time limit of a call; ending a slice includes the end of its processes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The daemon's socket.
+/// Client of the daemon at this socket, which connects anew for each call.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,

@@ -8,7 +8,7 @@ use tranche_domain::id::{GpuUuid, NumaNode};
 use crate::device::DeviceId;
 use crate::health::Health;
 
-/// Shared device states.
+/// Device states, shared by the services of all profiles.
 pub(crate) type SharedStates = Arc<DeviceStates>;
 
 /// Device states as published to the kubelet.

@@ -23,7 +23,7 @@ use crate::socket::Identity;
 /// Time for calls in progress to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A served socket.
+/// A served socket: its file and its server.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     path: PathBuf,

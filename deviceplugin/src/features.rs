@@ -1,8 +1,8 @@
-//! Node labels: number of devices and minimum memory of each profile, so that pods can select nodes where a
-//! fraction suffices.
+//! Node labels: number of devices and minimum memory of each profile.
 //!
-//! The labels are in a file that Node Feature Discovery reads, so that the plugin needs no access to the API
-//! server. The file is renewed regularly and has an expiry time, after which the labels disappear.
+//! Pods can select nodes by them where a fraction suffices. The labels are in a file that Node Feature Discovery
+//! reads, so that the plugin needs no access to the API server. The file is renewed regularly and has an expiry time,
+//! after which the labels disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

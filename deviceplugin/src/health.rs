@@ -21,13 +21,13 @@ pub const RECOVERY: Duration = Duration::from_secs(60);
 /// The part of the daemon's view that concerns devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeHeadroom {
-    /// The GPUs.
+    /// GPUs that the daemon lists, by UUID.
     pub gpus: BTreeMap<GpuUuid, GpuHeadroom>,
     /// Slices of containers, including those of earlier configurations.
     pub slices: BTreeMap<Bundle, Occupied>,
 }
 
-/// Whether a slice has processes.
+/// Presence of processes in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupied {
     /// The slice has processes.
@@ -39,7 +39,7 @@ pub enum Occupied {
 /// Free resources and faults of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuHeadroom {
-    /// NVML index.
+    /// Index of the GPU in NVML.
     pub index: u32,
     /// Memory not committed to slices.
     pub free: Bytes,
@@ -75,7 +75,7 @@ pub enum Taken {
     BySlices,
     /// Foreign processes, with their number.
     ByStrangers(usize),
-    /// A cordon.
+    /// A cordon of the GPU, with its description.
     ByOperator(String),
 }
 
@@ -134,7 +134,7 @@ impl NodeHeadroom {
         Self { gpus: node.gpus.iter().map(room).collect(), slices: ours.collect() }
     }
 
-    /// Devices in use.
+    /// Devices in use: those of existing slices.
     pub fn in_use(&self) -> BTreeSet<&DeviceId> {
         self.slices.keys().flat_map(Bundle::devices).collect()
     }
@@ -168,8 +168,8 @@ impl GpuHeadroom {
         }
     }
 
-    /// Devices of a layout are offered side by side, so each healthy one uses up room for the next; dynamic
-    /// ones compete for the same room.
+    /// Health of the next device; a free, healthy one of a layout uses up its room.
+    /// Devices of a layout are offered side by side; dynamic ones compete for the same room.
     fn judge(&mut self, claim: Claim, in_use: bool, dynamic: bool) -> Health {
         if let Some(why) = &self.obstacle {
             return Health::Broken(Broken::Obstacle(why.clone()));

@@ -82,7 +82,7 @@ impl Account {
         Ok(Self { server: server(&host, &port), node, directory: directory.to_owned() })
     }
 
-    /// Posts an event.
+    /// Posts an event of the node that happened at that time.
     pub(crate) fn post(&self, news: &NodeEvent, at: SystemTime) -> Result<(), PostError> {
         let token = String::from_utf8_lossy(&self.read("token")?).trim().to_owned();
         let authority = self.read("ca.crt")?;

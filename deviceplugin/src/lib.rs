@@ -1,7 +1,7 @@
 //! Kubernetes device plugin: offers slices as devices of the kubelet.
 //!
 //! Law: decisions are in pure modules (`allocate`, `bundle`, `device`, `health`, `offer`, `prefer`,
-//! `profile`, `release`) without clock, sockets or randomness; time is an argument. The other modules talk to
+//! `profile`, `release`) without clock, sockets or randomness; time is an argument. The other modules call
 //! daemon and kubelet, and carry the decisions out.
 #![forbid(unsafe_code)]
 

@@ -87,7 +87,7 @@ impl Counters {
         counters
     }
 
-    /// Counts an allocation.
+    /// Counts an allocation of a profile by its outcome.
     pub(crate) fn allocation(&self, config: &Config, profile: &ProfileName, ending: Ending) {
         let labels = with(&resource(config, profile), "outcome", ending.word());
         self.allocations.get_or_create(&labels).inc();

@@ -15,7 +15,7 @@ pub(crate) struct NodeEvent {
     pub(crate) reason: &'static str,
     /// True if the event requires attention.
     pub(crate) is_warning: bool,
-    /// Message.
+    /// Text of the event, for the operator.
     pub(crate) message: String,
 }
 

@@ -28,7 +28,7 @@ pub enum Which {
     Any,
     /// All of a model.
     Model(Model),
-    /// A single GPU.
+    /// One GPU, by index or UUID.
     Gpu(GpuSelector),
 }
 
@@ -49,11 +49,11 @@ impl fmt::Display for Which {
 /// Properties of a GPU that determine its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuDevice {
-    /// NVML index.
+    /// Index of the GPU in NVML.
     pub index: u32,
-    /// UUID.
+    /// UUID, which is part of the ids of its devices.
     pub uuid: GpuUuid,
-    /// Product name.
+    /// Product name, by which layouts select it.
     pub model: String,
     /// Memory available to slices.
     pub capacity: Bytes,
@@ -78,9 +78,9 @@ impl GpuDevice {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("GPU {index} ({model}, {capacity}) cannot be divided as configured: {refusal}")]
 pub struct DoesNotFit {
-    /// NVML index.
+    /// Index of the GPU in NVML.
     pub index: u32,
-    /// Product name.
+    /// Product name of the GPU.
     pub model: String,
     /// Memory available to slices.
     pub capacity: Bytes,

@@ -35,12 +35,12 @@ impl Owner {
     }
 }
 
-/// Containers by device.
+/// Container of each allocated device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owners(BTreeMap<DeviceId, Owner>);
 
 impl Owners {
-    /// All allocated devices.
+    /// Devices that the kubelet lists as allocated.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
         self.0.keys()
     }

@@ -14,8 +14,9 @@ use tranche_domain::units::{Bytes, Permille};
 use crate::bundle::Bundle;
 use crate::device::DeviceId;
 
-/// Name of a profile, and part of its resource's name: 1 to 16 of `a-z 0-9 -`, beginning and ending with a
-/// letter or digit. The limit keeps device ids within 63 characters.
+/// Name of a profile, and part of its resource's name.
+/// It is 1 to 16 of `a-z 0-9 -`, beginning and ending with a letter or digit. The limit keeps device ids within 63
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileName(String);
 
@@ -48,7 +49,7 @@ impl fmt::Display for ProfileName {
 /// Parameters of a profile's slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Name.
+    /// Name, which is part of the resource's name.
     pub name: ProfileName,
     /// Share of one GPU.
     pub share: Share,
@@ -58,7 +59,7 @@ pub struct Profile {
     pub compute: Option<Permille>,
     /// Compute limit; `None` leaves it to the mode.
     pub limit: Option<Permille>,
-    /// Bound on compute.
+    /// Use of compute beyond the request.
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
@@ -69,7 +70,7 @@ pub struct Profile {
 pub struct Claim {
     /// Memory; whole MiB unless it is the whole GPU.
     pub memory: Bytes,
-    /// Guaranteed compute.
+    /// Guaranteed compute, in permille of a GPU.
     pub compute: Permille,
 }
 
@@ -114,7 +115,7 @@ impl Profile {
         matches!(self.share, Share::Whole(_))
     }
 
-    /// One whole GPU.
+    /// Share of one whole GPU.
     pub const WHOLE: Share = Share::Whole(NonZeroU32::MIN);
 }
 

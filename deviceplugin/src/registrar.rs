@@ -37,7 +37,7 @@ pub(crate) struct Registrar {
     complaint: Option<String>,
 }
 
-/// The kubelet that was told of a socket.
+/// A kubelet, and the socket that was registered at it.
 #[derive(Debug)]
 struct Registered {
     kubelet: Identity,
@@ -146,7 +146,7 @@ impl Registrar {
         Ok(self.endpoint.insert(endpoint).identity())
     }
 
-    /// Tests if this kubelet was told of this socket and has a stream open.
+    /// Tests if this socket is registered at this kubelet, and a stream is open or was recently.
     fn is_known(&mut self, kubelet: Identity, endpoint: Identity) -> bool {
         let listened_to = self.endpoint.as_ref().is_some_and(Endpoint::is_listened_to);
         let Some(registered) = &mut self.registered else { return false };

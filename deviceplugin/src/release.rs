@@ -1,8 +1,8 @@
 //! Release of slices: a pod was absent twice, at least half a minute apart, and its slice is empty.
 //!
 //! Once is not enough: a pod that is being admitted has its slice before the kubelet lists it, and a kubelet
-//! that just started lists nothing yet. What is watched is found in the daemon's picture, so the slices of pods
-//! that ended while the plugin was down come back like the others.
+//! that just started lists nothing yet. The daemon's view has all slices to watch, so those of pods that ended while
+//! the plugin was down are released too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Absences {
     }
 
     /// Records one complete list of the kubelet; returns the slices to end. `now` is a time on a monotonic
-    /// clock. Not to be called without a list: an absent kubelet frees no slice.
+    /// clock. It must not be called without a list: an absent kubelet frees no slice.
     pub fn observe(
         &mut self,
         headroom: &NodeHeadroom,

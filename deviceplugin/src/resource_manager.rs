@@ -194,9 +194,9 @@ impl ResourceManager {
         Ok(wanted)
     }
 
-    /// Ensures that a container's slice exists before the container starts: the daemon may have lost its
-    /// state, the slice may have been released while it was empty, or another container of the pod may have
-    /// had part of its devices and still be ending.
+    /// Ensures that a container's slice exists before the container starts.
+    /// The daemon may have lost its state, the slice may have been released while it was empty, or another container of
+    /// the pod may have had part of its devices and still be ending.
     pub(crate) async fn restore(&self, profile: &ProfileName, devices: &[String]) -> Result<(), Status> {
         let begun = Instant::now();
         loop {

@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Reason for which the plugin cannot run.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum ServeError {
     #[error(transparent)]
     DoesNotFit(#[from] DoesNotFit),

@@ -41,7 +41,7 @@ where
 }
 
 async fn connect(path: &Path) -> io::Result<Channel> {
-    drop(UnixStream::connect(path).await?); // tells why it fails far better than the channel would
+    drop(UnixStream::connect(path).await?); // its error has the cause, which the channel's lacks
     let path = path.to_owned();
     let dial = tower::service_fn(move |_: Uri| {
         let path = path.clone();

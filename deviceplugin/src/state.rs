@@ -37,8 +37,8 @@ impl ManagerState {
         owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
     }
 
-    /// Records broken GPUs, and holds back those that were broken within `recovery`, since each return of a
-    /// flapping GPU would cost the programs on it.
+    /// Records broken GPUs, and holds back those that were broken within `recovery`.
+    /// Each return of a flapping GPU would cost the programs on it.
     pub(crate) fn hold_back_broken(&mut self, now: Duration, recovery: Duration) {
         for uuid in self.gpu_devices.keys() {
             if self.headroom.gpus.get(uuid).is_none_or(|room| room.obstacle.is_some()) {

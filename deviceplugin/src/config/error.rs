@@ -6,7 +6,7 @@ use tranche_config::FileError;
 
 /// Reason for rejecting a configuration.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say it
+#[allow(missing_docs)] // the messages document them
 pub enum ConfigError {
     #[error(transparent)]
     File(#[from] FileError),

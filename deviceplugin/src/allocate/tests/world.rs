@@ -121,7 +121,7 @@ impl World {
         let free: Vec<_> = offer.devices.keys().filter(|device| !held.contains(device)).cloned().collect();
         let chosen = preferred(&self.headroom, &free, must, count);
         if chosen.len() < count {
-            return None; // Insufficient, says the kubelet.
+            return None; // The kubelet finds too few devices.
         }
         let texts = vec![chosen.iter().map(ToString::to_string).collect()];
         let profile = "p".parse().unwrap();
