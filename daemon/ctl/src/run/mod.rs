@@ -133,8 +133,9 @@ fn check_shim(entered: &EnterSliceResponse) -> Result<(), RunError> {
     }
 }
 
-/// Returns true if only root, the caller and this program's owner can change a library or folder.
-/// The library becomes part of the caller's programs, so the daemon's statement alone does not suffice.
+/// Tests if a library or folder has a trusted owner, and is not writable by every user.
+/// Trusted are root, the caller and this program's owner. A sticky folder may be writable; write access of a group is
+/// not examined. The library becomes part of the caller's programs, so the daemon's statement alone does not suffice.
 fn is_trusted(part: &Path) -> bool {
     let owner = |path: &Path| std::fs::metadata(path).map(|file| file.uid()).ok();
     let program = env::current_exe().ok().and_then(|program| owner(&program));
