@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, interrupt};
 
-/// A program that obeys lines and answers each with numbers. It ends when it is dropped.
+/// A program that executes orders, a line each, and answers each with numbers. Dropping this ends it.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
@@ -16,10 +16,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts it.
+    /// Starts the program with pipes as its standard input and output.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child =
@@ -29,15 +29,15 @@ impl Client {
         Ok(Self { child, input: Some(input), output })
     }
 
-    /// Gives an order; the first number of the answer.
+    /// Sends an order; returns the first number of the answer.
     ///
     /// # Errors
-    /// What the program answers that is no number, or that it has ended.
+    /// If the program has ended, or its answer has too few numbers.
     pub fn ask(&mut self, order: &str) -> Result<f64> {
         self.ask_all::<1>(order).map(|[first]| first)
     }
 
-    /// Gives an order; both numbers of the answer.
+    /// Sends an order; returns the first two numbers of the answer.
     ///
     /// # Errors
     /// As for [`Self::ask`].
@@ -45,7 +45,7 @@ impl Client {
         self.ask_all(order)
     }
 
-    /// Gives an order; the first numbers of the answer.
+    /// Sends an order; returns the first `COUNT` numbers of the answer.
     ///
     /// # Errors
     /// As for [`Self::ask`].
@@ -54,16 +54,16 @@ impl Client {
         self.hear(order)
     }
 
-    /// Gives an order whose answer is heard later.
+    /// Sends an order without reading its answer.
     ///
     /// # Errors
-    /// Where the program has ended.
+    /// If the program has ended.
     pub fn say(&mut self, order: &str) -> Result<()> {
-        let input = self.input.as_mut().ok_or("the client was hung up on")?;
-        writeln!(input, "{order}").map_err(|error| format!("the client does not hear {order:?}: {error}"))
+        let input = self.input.as_mut().ok_or("the client's input is closed")?;
+        writeln!(input, "{order}").map_err(|error| format!("cannot send {order:?} to the client: {error}"))
     }
 
-    /// Hears the answer to an order.
+    /// Reads the answer to an order that was sent before.
     ///
     /// # Errors
     /// As for [`Self::ask`].

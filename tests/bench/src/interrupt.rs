@@ -1,4 +1,4 @@
-//! Ctrl-C: what a bench has started ends with it, daemons and stopped programs too, and its folders go.
+//! Ctrl-C: all processes of a bench end with it, daemons and stopped programs too; its folders go.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,24 +13,25 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// Held while something is started; for ever once all is to end.
+/// Held while a process starts, and permanently once a signal ends them all.
 static STARTING: Mutex<()> = Mutex::new(());
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Number of checks for remaining processes, a hundredth of a second apart.
-const LOOKS: u32 = 300;
+const CHECKS: u32 = 300;
 
-/// From now on SIGINT, SIGTERM and SIGHUP end what was started before they end this process. Called before there are
-/// other threads.
+/// Makes SIGINT, SIGTERM and SIGHUP end all started processes before this one.
+///
+/// Called before there are other threads, which inherit the mask.
 ///
 /// # Errors
-/// Where the kernel refuses it.
+/// If the kernel refuses it.
 pub fn watch() -> Result<()> {
     let complaint = |error: nix::Error| format!("cannot watch for signals: {error}");
-    // Whose parent has ended becomes our child, and is found.
+    // A process whose parent has ended becomes a child of this one, and is found.
     set_child_subreaper(true).map_err(complaint)?;
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-    // Threads inherit this, and programs that are started as well: they end with us by SIGKILL.
+    // Threads and started programs inherit the mask: SIGKILL ends the programs.
     signals.thread_block().map_err(complaint)?;
     thread::spawn(move || {
         if let Ok(signal) = signals.wait() {
@@ -41,19 +42,19 @@ pub fn watch() -> Result<()> {
 }
 
 fn end(signal: Signal) -> ! {
-    let _nobody_else = lock(&STARTING);
-    for _ in 0..LOOKS {
+    let _no_more_starts = lock(&STARTING);
+    for _ in 0..CHECKS {
         let left = descendants(process::id() as i32);
         if left.is_empty() {
             break;
         }
         for pid in left {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL); // it may have gone already
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL); // it may have ended already
         }
         thread::sleep(Duration::from_millis(10));
     }
     for folder in lock(&FOLDERS).iter() {
-        let _ = fs::remove_dir_all(folder); // it may have gone already
+        let _ = fs::remove_dir_all(folder); // it may be gone already
     }
     process::exit(128 + signal as i32)
 }
@@ -61,18 +62,20 @@ fn end(signal: Signal) -> ! {
 /// Starts a program that ends with this one.
 ///
 /// # Errors
-/// Where it cannot be started.
+/// If it cannot be started.
 pub fn start(command: &mut Command) -> io::Result<Child> {
     let _turn = lock(&STARTING);
     command.spawn()
 }
 
-/// Called before the process ends by itself: if all is being ended, what went wrong for that reason is not its end.
+/// Waits for the exit if a signal is ending the process, whose errors then do not set the exit status.
+///
+/// Called before the process ends by itself.
 pub fn settle() {
     drop(lock(&STARTING));
 }
 
-/// A folder that goes with this process at the latest.
+/// Registers a folder that is removed when a signal ends the process.
 pub fn goes_with_us(folder: &Path) {
     lock(&FOLDERS).push(folder.to_owned());
 }
@@ -81,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Living children of a process, and their children.
+/// Living children of a process, their children, and so on.
 fn descendants(of: i32) -> Vec<i32> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -92,7 +95,7 @@ fn descendants(of: i32) -> Vec<i32> {
     }
     let is_ours = |pid: &i32| {
         let mut at = parents.get(pid);
-        // Pids may be used again while the table is read: no chain is longer than the table.
+        // Pids may be reused while the table is read, so that a chain could be a circle: none is longer than the table.
         for _ in 0..parents.len() {
             match at {
                 Some(parent) if *parent == of => return true,

@@ -1,8 +1,8 @@
-//! What all benches share: nodes to measure on, programs that are measured, and reports.
+//! Parts that all benches share: nodes to measure on, measured programs and reports.
 //!
 //! Laws:
-//! - Whatever is compared is measured in turns, in one run.
-//! - A claim that does not hold makes the bench fail, unless what was measured cannot decide it: then it is reported.
+//! - Values that are compared are measured in turns, in one run.
+//! - A claim that does not hold makes the bench fail, unless the measurement cannot decide it: then it is reported.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -14,5 +14,5 @@ pub mod stage;
 pub mod stats;
 pub mod variant;
 
-/// What goes wrong, in words.
+/// Result whose error is a message for the user.
 pub type Result<T> = std::result::Result<T, String>;

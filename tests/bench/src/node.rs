@@ -1,4 +1,4 @@
-//! A node with a daemon of its own, and the programs measured on it.
+//! A node with its own daemon, and the programs that are measured on it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ pub const MIB: f64 = (1 << 20) as f64;
 /// The slice in which [`Variant::Ours`] runs.
 pub const SLICE: &str = "bench";
 
-/// What NVML says of a GPU.
+/// A GPU as NVML reports it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Seen {
-    /// Its name.
+    /// Product name of the GPU.
     pub name: String,
     uuid: String,
     /// Use of the GPU, in percent.
     #[serde(rename = "utilization_percent", default)]
     pub utilization: f64,
-    /// Who uses it.
+    /// Processes that compute on the GPU, as NVML lists them.
     pub processes: Vec<serde_json::Value>,
 }
 
@@ -38,7 +38,7 @@ struct NvmlView {
     gpus: Vec<Seen>,
 }
 
-/// The node; gone when dropped.
+/// A node with its daemon. Dropping it kills the daemon and removes its files.
 #[derive(Debug)]
 pub struct Node {
     stage: Stage,
@@ -49,7 +49,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with one slice of that share, for [`Variant::Ours`].
+    /// Starts a node with one slice of a share of the GPU, for [`Variant::Ours`].
     ///
     /// # Errors
     /// As for [`Self::bare`].
@@ -59,15 +59,15 @@ impl Node {
         Ok(node)
     }
 
-    /// A node without slices.
+    /// Starts a node without slices.
     ///
     /// # Errors
-    /// Where the simulated GPU cannot be made, or no daemon comes up that shows a GPU.
+    /// If the simulated GPU cannot be created, or no daemon starts that shows a GPU.
     pub fn empty(stage: &Stage, driver: Driver) -> Result<Self> {
         Self::of(stage, driver, "h200x1", &env::temp_dir())
     }
 
-    /// A node without slices whose simulated GPUs are as the preset names them, with its files in a folder of that one.
+    /// Starts a node without slices, with the simulated GPUs of a preset and its files below `within`.
     ///
     /// # Errors
     /// As for [`Self::empty`].
@@ -87,26 +87,26 @@ impl Node {
         Ok(node)
     }
 
-    /// Makes a slice of the node's first GPU that stays.
+    /// Creates a slice on the node's first GPU; it stays until it is deleted.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's refusal.
     pub fn create(&self, slice: &str, options: &[&str]) -> Result<()> {
         run(self.tranche().args(["slice", "create", slice]).args(options)).map(drop)
     }
 
-    /// Takes a slice away, with whoever runs in it.
+    /// Deletes a slice and ends the processes in it.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's refusal.
     pub fn delete(&self, slice: &str) -> Result<()> {
         run(self.tranche().args(["slice", "delete", "--force", slice])).map(drop)
     }
 
-    /// Changes a slice.
+    /// Changes a slice by options of `tranche slice resize`.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's refusal.
     pub fn resize(&self, slice: &str, options: &[&str]) -> Result<()> {
         run(self.tranche().args(["slice", "resize", slice]).args(options)).map(drop)
     }
@@ -114,13 +114,13 @@ impl Node {
     /// Kills the daemon and reaps it.
     ///
     /// # Errors
-    /// Where it has gone already.
+    /// If it cannot be killed or waited for.
     pub fn kill_daemon(&self) -> Result<()> {
         let mut daemon = self.daemon.borrow_mut();
         daemon.kill().and_then(|()| daemon.wait()).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Tests if its daemon runs.
+    /// True while the node's daemon runs.
     pub fn daemon_lives(&self) -> bool {
         matches!(self.daemon.borrow_mut().try_wait(), Ok(None))
     }
@@ -128,7 +128,7 @@ impl Node {
     /// Starts the next daemon and waits until it answers.
     ///
     /// # Errors
-    /// Where none comes up.
+    /// If it cannot be started, or does not answer within 20 seconds.
     pub fn start_daemon(&self) -> Result<()> {
         *self.daemon.borrow_mut() = begin(&mut daemon(&self.stage, self.driver, self.dir.path()))?;
         self.first_uuid().map(drop)
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// A command with the node's driver in its environment, and nothing of ours otherwise.
+    /// A command outside any slice, with the node's driver and first GPU in its environment.
     pub fn bare(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         set_driver(&mut command, &self.stage, self.driver, self.dir.path());
@@ -156,26 +156,26 @@ impl Node {
         command
     }
 
-    /// `tranche`, which talks to this node's daemon.
+    /// The command `tranche`, connected to this node's daemon.
     pub fn tranche(&self) -> Command {
         let mut command = self.bare(self.stage.programs.join("tranche"));
         command.arg("--socket").arg(self.socket());
         command
     }
 
-    /// Path of its daemon's socket.
+    /// Path of the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("run/tranched.sock")
     }
 
-    /// A program in a slice.
+    /// A command that runs a program in a slice.
     pub fn in_slice(&self, slice: &str, program: impl AsRef<Path>) -> Command {
         let mut command = self.tranche();
         command.args(["run", "--slice", slice, "--"]).arg(program.as_ref());
         command
     }
 
-    /// A program as it is started by each variant.
+    /// A command that runs a program under a variant.
     pub fn program(&self, variant: &Variant, program: impl AsRef<Path>) -> Command {
         match variant {
             Variant::Native => self.bare(program),
@@ -188,10 +188,10 @@ impl Node {
         }
     }
 
-    /// The program whose calls are measured, begun and waiting for orders.
+    /// Starts the program whose calls are measured; it has initialized the driver and waits for orders.
     ///
     /// # Errors
-    /// Where it does not begin.
+    /// If it cannot be started, or its initialization fails.
     pub fn client(&self, variant: &Variant) -> Result<Client> {
         let mut client = Client::start(self.program(variant, self.stage.client()).arg("serve"))?;
         client.ask("begin")?;
@@ -203,14 +203,14 @@ impl Node {
         let stat =
             fs::read_to_string(format!("/proc/{}/stat", self.daemon.borrow().id())).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
-        // Clock ticks, a hundred in a second on every Linux there is.
+        // Clock ticks, of which Linux has a hundred in a second.
         fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
     }
 
-    /// What all processes hold of the simulated device, as it says itself.
+    /// Bytes that all processes hold on the simulated GPU, by its own count.
     ///
     /// # Errors
-    /// Where there is no simulated device.
+    /// If there is no simulated GPU.
     pub fn device_used(&self) -> Result<f64> {
         let mut command = self.bare(self.stage.root.join("bin/simgpu"));
         let text = run(command.args(["show", "--json"]).arg(self.simulation()))?;
@@ -219,10 +219,10 @@ impl Node {
         used.map(|mib| mib * MIB).ok_or_else(|| format!("no used_mib in {text}"))
     }
 
-    /// What NVML says of the node's GPU.
+    /// Reads the node's GPU through NVML.
     ///
     /// # Errors
-    /// Where it does not answer.
+    /// If NVML fails, or does not list the GPU.
     pub fn seen(&self) -> Result<Seen> {
         let text = run(self.bare(self.stage.root.join("bin/workload")).arg("--nvml"))?;
         let all: NvmlView = serde_json::from_str(&text).map_err(|error| format!("{error} in {text}"))?;
@@ -230,22 +230,22 @@ impl Node {
         ours.ok_or_else(|| format!("NVML does not show {}", self.uuid))
     }
 
-    /// What programs and daemon find.
+    /// Driver that programs and the daemon load.
     pub const fn driver(&self) -> Driver {
         self.driver
     }
 
-    /// Folder of the build.
+    /// The staged build that is measured.
     pub const fn stage(&self) -> &Stage {
         &self.stage
     }
 
-    /// The path of a file of the caller's that goes with the node.
+    /// Path of a file of the caller that is removed with the node.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The file of the simulated GPU.
+    /// Path of the simulated GPUs' file.
     pub fn simulation(&self) -> PathBuf {
         self.dir.path().join("gpus")
     }
@@ -253,7 +253,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Whatever these say, there is nothing left to try.
+        // After an error there is nothing left to try.
         let daemon = self.daemon.get_mut();
         let _ = daemon.kill();
         let _ = daemon.wait();
@@ -262,7 +262,7 @@ impl Drop for Node {
 
 fn configuration(stage: &Stage, driver: Driver) -> String {
     let shim = stage.root.join("lib/tranche/libtranche_preload.so").display().to_string();
-    // On the stub no context costs anything, and the daemon would charge a guess.
+    // A context costs nothing on the stub, and the daemon would charge an estimate.
     let reserve = if driver == Driver::Real { "" } else { "context_reserve_mib = 64\n" };
     format!("{reserve}log = \"error\"\nshim = {shim:?}\n")
 }
@@ -286,13 +286,14 @@ fn set_driver(command: &mut Command, stage: &Stage, driver: Driver, dir: &Path) 
     }
 }
 
-/// Runs to the end; what it printed.
+/// Runs a command to its end; returns its standard output.
 ///
 /// # Errors
-/// Where it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<String> {
     let child = begin(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
-    let output = child.wait_with_output().map_err(|error| format!("cannot hear {command:?}: {error}"))?;
+    let output =
+        child.wait_with_output().map_err(|error| format!("cannot read from {command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);

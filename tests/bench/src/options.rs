@@ -1,4 +1,4 @@
-//! What every bench may be told.
+//! Options that all benches have.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::Args;
 use crate::Result;
 use crate::stage::Stage;
 
-/// Where the built tree is.
+/// Folders of the built programs.
 #[derive(Clone, Debug, Args)]
 pub struct Places {
     /// The staged tree. Default: the one this program is in, else target/stage.
@@ -21,10 +21,10 @@ pub struct Places {
 }
 
 impl Places {
-    /// The tree, which has what benches need.
+    /// The staged tree, which has the measured program.
     ///
     /// # Errors
-    /// Where nothing was built.
+    /// If it was not built.
     pub fn stage(&self) -> Result<Stage> {
         let beside = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_owned()));
         let beside = beside.filter(|root| root.join("bench/client").exists());
@@ -46,11 +46,11 @@ impl Places {
     }
 }
 
-/// The commit that is checked out, for reports; of a carried tree, the one it was built from.
+/// Commit that is checked out, for reports; of a carried tree, the one in its file `commit`.
 pub fn commit(stage: &Stage) -> String {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let said = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
-    let text = said.map(|said| String::from_utf8_lossy(&said).into_owned());
+    let hash = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let text = hash.map(|hash| String::from_utf8_lossy(&hash).into_owned());
     let text = text.or_else(|| std::fs::read_to_string(stage.root.join("commit")).ok());
     text.map_or_else(|| "unknown".into(), |text| text.trim().into())
 }

@@ -1,4 +1,4 @@
-//! What was measured and what was promised, for people and for machines.
+//! Figures and claims of a bench, as text, Markdown and JSON.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::stats::{quantile, sorted};
 
-/// A promise and what came of it.
+/// A claim: a measured value beside its goal.
 #[derive(Debug, Serialize)]
 pub struct Claim {
     name: String,
@@ -16,7 +16,7 @@ pub struct Claim {
     unit: &'static str,
     goal: String,
     holds: bool,
-    /// What was measured cannot decide it.
+    /// True if the measurement cannot decide the claim.
     reported: bool,
 }
 
@@ -53,7 +53,7 @@ impl Figure {
     }
 }
 
-/// All of it.
+/// Figures and claims of one run of a bench.
 #[derive(Debug, Serialize)]
 pub struct Report {
     device: String,
@@ -66,12 +66,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing measured yet on this device. A simulated one decides less than a real one.
+    /// An empty report on a device. A simulated one decides fewer claims than a real one.
     pub fn new(device: &str, simulated: bool, commit: String, daemon: &'static str) -> Self {
         Self { device: device.into(), simulated, commit, daemon, claims: Vec::new(), figures: Vec::new() }
     }
 
-    /// Enters the rounds of a figure; returns their median.
+    /// Records the rounds of a figure; returns their median.
     pub fn figure(&mut self, name: &str, variant: &str, unit: &'static str, rounds: &[f64]) -> f64 {
         let sorted = sorted(rounds);
         let median = quantile(&sorted, 0.5);
@@ -85,18 +85,18 @@ impl Report {
         median
     }
 
-    /// A promise that `value` is at most `goal`.
+    /// Claims that `value` is at most `goal`.
     pub fn at_most(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
         self.claim(name, value, unit, format!("<= {goal}"), value <= goal);
     }
 
-    /// A promise that `value` is `goal`, give or take `tolerance`.
+    /// Claims that `value` differs from `goal` by at most `tolerance`.
     pub fn near(&mut self, name: &str, value: f64, unit: &'static str, goal: f64, tolerance: f64) {
         let holds = (value - goal).abs() <= tolerance;
         self.claim(name, value, unit, format!("{goal} +- {tolerance}"), holds);
     }
 
-    /// A promise that `value` is at least `goal`.
+    /// Claims that `value` is at least `goal`.
     pub fn at_least(&mut self, name: &str, value: f64, unit: &'static str, goal: f64) {
         self.claim(name, value, unit, format!(">= {goal}"), value >= goal);
     }
@@ -106,19 +106,19 @@ impl Report {
         self.claims.push(Claim { name: name.into(), value, unit, goal, holds, reported: false });
     }
 
-    /// The last claim is one that real time on a simulated device cannot decide: other programs disturb it.
+    /// Makes the last claim reported only on a simulated device, whose real time other programs disturb.
     pub fn undecided_in_simulation(&mut self) {
         if let Some(claim) = self.claims.last_mut() {
             claim.reported = self.simulated;
         }
     }
 
-    /// Tests if all promises hold that could be decided.
+    /// True if all claims hold that the run can decide.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds || claim.reported)
     }
 
-    /// Prints the promises.
+    /// Prints the claims with their verdicts.
     pub fn print(&self) {
         println!("\non {}; daemon: {} build, shim: release-like", self.device, self.daemon);
         for claim in &self.claims {
@@ -127,7 +127,7 @@ impl Report {
         }
     }
 
-    /// All of it as tables in Markdown.
+    /// The claims and figures as tables.
     pub fn markdown(&self) -> String {
         let simulated = if self.simulated { ", **simulated**" } else { "" };
         let header = format!("{}{simulated}; commit {}\n\n", self.device, self.commit);
@@ -161,10 +161,10 @@ impl Report {
         header + &(0..self.figures.len()).filter(|at| first(*at)).map(row).collect::<String>()
     }
 
-    /// Writes all of it as JSON, and as Markdown beside that.
+    /// Writes the report as JSON, and as Markdown beside it.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;

@@ -1,36 +1,36 @@
-//! What is measured, and on which driver.
+//! The measured build, and the driver under it.
 
 use std::path::PathBuf;
 
 /// Folder of the programs under measurement.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// The staged tree.
+    /// Root of the staged tree.
     pub root: PathBuf,
     /// The folder of `tranched` and `tranche`.
     pub programs: PathBuf,
 }
 
 impl Stage {
-    /// The program whose calls are measured.
+    /// Path of the program whose calls are measured.
     pub fn client(&self) -> PathBuf {
         self.root.join("bench/client")
     }
 
-    /// The program that keeps a GPU busy.
+    /// Path of the program that keeps a GPU busy.
     pub fn load(&self) -> PathBuf {
         self.root.join("bench/load")
     }
 }
 
-/// Driver that programs and daemon find.
+/// Driver that programs and the daemon load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// One that does nothing at once; NVML shows one simulated H200.
+    /// A stub whose calls return at once; NVML shows one simulated H200.
     Stub,
-    /// The simulated one, with one H200.
+    /// The simulated driver, with the GPUs of the node's preset.
     Simulated,
-    /// The machine's own.
+    /// The driver of this machine.
     Real,
 }
 

@@ -1,24 +1,24 @@
-//! The few statistics that reports need.
+//! Statistics that reports need.
 
-/// In ascending order.
+/// A copy of the values in ascending order.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// The value below which that part of them lies; not a number if there are none.
+/// The value up to which a part of the values lies, from 0 to 1; NaN if there are none.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = ((sorted.len() as f64 * part).ceil() as usize).saturating_sub(1);
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// Their mean; not a number if there are none.
+/// Mean of the values; NaN if there are none.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The greatest; not a number if there are none.
+/// Greatest of the values; NaN if there are none.
 pub fn greatest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::max)
 }

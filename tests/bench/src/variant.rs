@@ -1,26 +1,26 @@
-//! Under what a measured program runs.
+//! Environments of a measured program: bare, in a slice, or under a third party's library.
 
 use std::env;
 use std::path::PathBuf;
 
-/// Under what the program runs.
+/// Environment of a measured program.
 #[derive(Clone, Debug)]
 pub enum Variant {
-    /// Nothing.
+    /// The driver alone, without a slice.
     Native,
-    /// A slice.
+    /// A slice of the node.
     Ours,
-    /// Somebody else's library.
+    /// A library of a third party.
     Peer {
-        /// To preload.
+        /// Path of the library, for `LD_PRELOAD`.
         library: PathBuf,
-        /// What it wants in its environment.
+        /// Environment variables that the library needs.
         variables: Vec<(String, String)>,
     },
 }
 
 impl Variant {
-    /// The peer that the environment names in PEER_SHIM and PEER_ENV.
+    /// The library of `PEER_SHIM` with the variables of `PEER_ENV`; none if the former is not set.
     pub fn peer() -> Option<Self> {
         let library = env::var_os("PEER_SHIM")?.into();
         let words = env::var("PEER_ENV").unwrap_or_default();
@@ -29,7 +29,7 @@ impl Variant {
         Some(Self::Peer { library, variables })
     }
 
-    /// For reports.
+    /// Name of the variant in reports.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Native => "native",

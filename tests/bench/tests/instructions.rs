@@ -1,9 +1,11 @@
-//! What no busy machine can disturb: the instructions that a slice adds to an allocation and its release.
+//! Instructions that a slice adds to an allocation and its release: a figure that no load disturbs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// About 505 as this is written; a copy of the ledger, a new map look-up or a system call on the way shows.
+/// Most instructions added, which are about 505 as this is written.
+///
+/// A copy of the ledger, another map look-up or a system call on the way exceeds it.
 const MOST: &str = "570";
 
 #[test]
@@ -19,11 +21,11 @@ fn a_slice_adds_few_instructions_to_an_allocation_and_to_a_launch() {
     }
     let mut bench = Command::new(env!("CARGO_BIN_EXE_bench-memory"));
     let output = bench.arg("--stage").arg(stage).args(["--instructions", MOST]).output().expect("it starts");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
 }
 
-/// Aloud; and not at all where everything is required.
+/// Prints a reason to skip; fails if `TRANCHE_REQUIRE` is `all`.
 fn skip(reason: &str) {
     assert!(std::env::var_os("TRANCHE_REQUIRE").is_none_or(|what| what != "all"), "{reason}");
     println!("SKIP: {reason}");

@@ -1,4 +1,4 @@
-//! Ctrl-C: whoever ends a bench has ended all that it started.
+//! Ctrl-C: a bench that is interrupted ends all that it started.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until it holds.
+/// Waits until a condition holds; fails after `PATIENCE`.
 #[track_caller]
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -21,7 +21,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Running processes with one of these words in their command line or environment.
+/// Pids of processes with a word in their command line or environment.
 fn running(mark: &str) -> Vec<String> {
     let names = |pid: &str| {
         let read = |file| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -33,7 +33,7 @@ fn running(mark: &str) -> Vec<String> {
     pids.filter(|pid| pid.bytes().all(|sign| sign.is_ascii_digit()) && names(pid)).collect()
 }
 
-/// A bench that keeps its files in a folder, interrupted while programs run in slices.
+/// Interrupts a bench while programs run in slices; no process and no file of it remains.
 #[track_caller]
 fn assert_leaves_nothing(program: &str, options: &[&str], signal: Signal, begun: &str) {
     let stage = std::env::var_os("TRANCHE_STAGE")
@@ -75,7 +75,7 @@ fn a_bench_of_memory_that_is_terminated_leaves_nothing_behind() {
     assert_leaves_nothing(env!("CARGO_BIN_EXE_bench-memory"), &["--quick"], Signal::SIGTERM, "bench/client");
 }
 
-/// Aloud; and not at all where everything is required.
+/// Prints a reason to skip; fails if `TRANCHE_REQUIRE` is `all`.
 fn skip(reason: &str) {
     assert!(std::env::var_os("TRANCHE_REQUIRE").is_none_or(|what| what != "all"), "{reason}");
     println!("SKIP: {reason}");

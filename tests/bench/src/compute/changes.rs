@@ -1,4 +1,4 @@
-//! Time until new shares hold.
+//! Time until a new share takes effect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::curve::delay_ms;
 use crate::lab::Lab;
 use crate::load::{Load, MS, Tenant};
 
-/// From asking for a new share to its holding. The other tenant's is not touched: 20 %, so that the first one's part is
+/// Time from the request of a new share to its effect. The other tenant keeps 20 %, so that the first one's part is
 /// 20 % with 5 % of the GPU and 80 % with 80 %.
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;

@@ -1,7 +1,8 @@
-//! What one tenant has got of a GPU, as it grows over time.
+//! GPU time of one tenant, as it grows over time.
 
-/// GPU time in nanoseconds that was got up to a moment, which is nanoseconds of CLOCK_MONOTONIC: corners, between
-/// which it grows evenly.
+/// GPU time used up to each moment of CLOCK_MONOTONIC, both in nanoseconds.
+///
+/// It grows evenly between corners.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Curve {
     corners: Vec<(u64, f64)>,
@@ -12,7 +13,7 @@ impl Curve {
         self.corners.last().copied().unwrap_or((0, 0.0))
     }
 
-    /// It had the GPU from one moment to another. A stretch that has grown since may be entered again.
+    /// Adds a stretch in which the tenant had the GPU. One that has grown since may be added again.
     pub(crate) fn ran(&mut self, from: u64, to: u64) {
         let (at, total) = self.last();
         let from = from.max(at);
@@ -21,12 +22,12 @@ impl Curve {
         }
     }
 
-    /// It had got so much by then.
+    /// Adds a corner: the GPU time used up to a moment.
     pub(crate) fn reached(&mut self, at: u64, total: f64) {
         self.corners.push((at, total));
     }
 
-    /// What was got up to a moment.
+    /// GPU time used up to a moment, in nanoseconds.
     fn at(&self, moment: u64) -> f64 {
         let after = self.corners.partition_point(|(at, _)| *at <= moment);
         match (after.checked_sub(1).map(|before| self.corners[before]), self.corners.get(after)) {
@@ -38,32 +39,32 @@ impl Curve {
         }
     }
 
-    /// What was got between two moments, in nanoseconds.
+    /// GPU time used between two moments, in nanoseconds.
     pub(crate) fn between(&self, from: u64, to: u64) -> f64 {
         self.at(to) - self.at(from)
     }
 
-    /// The same in percent of the time.
+    /// GPU time used between two moments, in percent of the time between them.
     pub(crate) fn percent(&self, from: u64, to: u64) -> f64 {
         100.0 * self.between(from, to) / to.saturating_sub(from).max(1) as f64
     }
 
-    /// Every piece in which it grew.
+    /// Each stretch in which the GPU time grew.
     fn growing(&self) -> impl Iterator<Item = (u64, u64)> {
         self.corners.windows(2).filter(|pair| pair[1].1 > pair[0].1).map(|pair| (pair[0].0, pair[1].0))
     }
 
-    /// The first moment from that one on at which it got anything.
+    /// First moment, from `moment` on, at which the GPU time grows.
     pub(crate) fn grows_from(&self, moment: u64) -> Option<u64> {
         self.growing().find(|(_, to)| *to > moment).map(|(from, _)| from.max(moment))
     }
 
-    /// The last moment up to that one at which it got anything.
+    /// Last moment, up to `moment`, at which the GPU time grew.
     pub(crate) fn grew_until(&self, moment: u64) -> Option<u64> {
         self.growing().take_while(|(from, _)| *from < moment).last().map(|(_, to)| to.min(moment))
     }
 
-    /// The longest time between two moments in which it got nothing, in milliseconds.
+    /// Longest time without the GPU between two moments, in milliseconds.
     pub(crate) fn longest_pause_ms(&self, from: u64, to: u64) -> f64 {
         let (mut last, mut longest) = (from, 0);
         for (begun, ended) in self.growing().filter(|(begun, ended)| *ended > from && *begun < to) {
@@ -74,16 +75,17 @@ impl Curve {
     }
 }
 
-/// What each got of what all got together between two moments, in percent.
+/// Part of each tenant in the GPU time of all between two moments, in percent.
 pub(crate) fn parts(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
     let got: Vec<f64> = curves.iter().map(|curve| curve.between(from, to)).collect();
     let sum: f64 = got.iter().sum();
     got.into_iter().map(|got| 100.0 * got / sum.max(1.0)).collect()
 }
 
-/// By how many milliseconds a change of the first one's part took effect too late, had it gone at one instant from
-/// `before` to `after`, both in percent. What was got up to the end tells: no window is so short that one turn
-/// distorts it.
+/// Delay after which the first tenant's part changed from `before` to `after` percent, in milliseconds.
+///
+/// The change is taken to happen at one instant, which follows from the GPU time used between `change` and `end`: a
+/// time so long that one turn does not distort it.
 pub(crate) fn delay_ms(curves: &[&Curve], change: u64, end: u64, before: f64, after: f64) -> f64 {
     let part = parts(curves, change, end)[0];
     (end - change) as f64 / 1e6 * (part - after) / (before - after)

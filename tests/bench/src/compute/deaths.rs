@@ -1,4 +1,4 @@
-//! What the end of a daemon or tenant does to the others.
+//! Effects of the end of a daemon or a tenant on the tenants that remain.
 
 use std::thread;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The daemon is killed under load and comes back two seconds later.
+/// Stalls and shares while a daemon killed under load is away for two seconds, and after its return.
 fn daemon(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;
     let tenants = [80.0, 20.0].map(|percent| Tenant::new(percent, Load::saturating(MS)));
@@ -41,12 +41,12 @@ fn daemon(lab: &Lab, report: &mut Report) -> Result<()> {
         let (_, last) = game.watch(Duration::from_millis(1500))?;
         let curves = game.curves();
         stalls.extend(curves.iter().map(|curve| curve.longest_pause_ms(killed, end)));
-        // Beside one of 80 % a slice of 20 % waits for four turns.
+        // Beside a slice of 80 %, one of 20 % waits for four turns, which is no added pause.
         let settled = last - 1000 * MS;
         let pause =
             |curve: &&Curve| curve.longest_pause_ms(returned, last) - curve.longest_pause_ms(settled, last);
         added.extend(curves.iter().map(pause));
-        // At first its last word holds, until it is seen to have ended.
+        // At first the lease that the daemon wrote last holds, until the gates detect its end.
         let without = parts(&curves, killed + 200 * MS, end)[0];
         away.push(without);
         rights.push(delay_ms(&curves, returned, last, without, 80.0));
@@ -63,7 +63,7 @@ fn daemon(lab: &Lab, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A tenant is killed or stopped while it holds the GPU: the longest that the other waits.
+/// Longest wait of a tenant after the other is killed or stopped while it holds the GPU.
 fn struck(lab: &Lab, node: &Node, signal: Signal, scheduled: bool, report: &mut Report) -> Result<()> {
     let mut game = lab.begin(node, &[Tenant::new(30.0, Load::saturating(MS))], scheduled)?;
     let mut waits = Vec::new();

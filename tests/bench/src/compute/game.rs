@@ -1,4 +1,4 @@
-//! Tenants at work on a node, and what each of them gets of its GPU.
+//! Tenants at work on a node, and the GPU time of each.
 
 use std::fs;
 use std::thread;
@@ -16,12 +16,12 @@ use nix::unistd::Pid;
 use crate::curve::Curve;
 use crate::load::{Load, Tenant};
 
-/// Who judges what was got.
+/// Source of the measured GPU time.
 #[derive(Debug)]
 enum Judge {
-    /// The simulated GPU's own log, up to the stretch of a number.
+    /// The simulated GPU's own log; it is read from the stretch with number `seen` on.
     Log { gpus: simgpu::Node, seen: u64 },
-    /// The clients' counts of what they finished, times what it takes alone.
+    /// The clients' counts of finished work, times its length alone.
     Counts,
 }
 
@@ -29,20 +29,20 @@ enum Judge {
 #[derive(Debug)]
 pub(crate) struct Player {
     slice: String,
-    /// Its programs.
+    /// The tenant's programs, each with its pipe.
     pub(crate) clients: Vec<Client>,
     pids: Vec<i32>,
-    /// What it got.
+    /// GPU time of the tenant's programs.
     pub(crate) curve: Curve,
     stopped: bool,
 }
 
-/// Tenants at work, in slices or bare. They end when this is dropped, and their slices with them.
+/// Tenants at work, in slices or bare. Dropping this ends them and deletes their slices.
 #[derive(Debug)]
 pub(crate) struct Game<'a> {
     node: &'a Node,
     scheduled: bool,
-    /// The tenants.
+    /// Tenants in the order in which they joined.
     pub(crate) players: Vec<Player>,
     judge: Judge,
     turns: f64,
@@ -55,7 +55,7 @@ pub(crate) fn now() -> u64 {
 }
 
 impl<'a> Game<'a> {
-    /// Nobody yet. `turns` is what a nanosecond of kernel is on a real GPU.
+    /// A game without tenants. `turns` is the number of a kernel's loops in a nanosecond on a real GPU.
     pub(crate) fn new(node: &'a Node, scheduled: bool, turns: f64) -> Result<Self> {
         let judge = match node.driver() {
             Driver::Simulated => {
@@ -65,24 +65,24 @@ impl<'a> Game<'a> {
             _ => Judge::Counts,
         };
         let mut game = Self { node, scheduled, players: Vec::new(), judge, turns };
-        game.look()?;
+        game.sample()?;
         Ok(game)
     }
 
-    /// Tenants that begin to work together.
+    /// A game whose tenants begin to work together.
     pub(crate) fn begin(node: &'a Node, tenants: &[Tenant], scheduled: bool, turns: f64) -> Result<Self> {
         let mut game = Self::new(node, scheduled, turns)?;
         for tenant in tenants {
             game.join(tenant)?;
         }
         for (player, tenant) in game.players.iter_mut().zip(tenants) {
-            player.order_all(tenant)?;
+            player.send_all(tenant)?;
         }
-        game.players.iter_mut().zip(tenants).try_for_each(|(player, tenant)| player.hear_all(tenant))?;
+        game.players.iter_mut().zip(tenants).try_for_each(|(player, tenant)| player.receive_all(tenant))?;
         Ok(game)
     }
 
-    /// Another tenant, which does not work yet. Says which it is.
+    /// Adds a tenant that does not work yet; returns its index.
     pub(crate) fn join(&mut self, tenant: &Tenant) -> Result<usize> {
         let slice = format!("tenant-{}", self.players.len());
         if self.scheduled {
@@ -119,18 +119,18 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    /// A tenant's programs do that from now on. Says when the first of them began.
+    /// Starts a load in a tenant's first program; returns the time at which it began.
     pub(crate) fn work(&mut self, player: usize, load: &Load) -> Result<u64> {
         let order = load.order().ok_or("there is nothing to do")?;
         self.players[player].clients[0].ask(&order).map(|at| at as u64)
     }
 
-    /// A tenant's program stops launching; says when.
+    /// Stops the launches of a tenant's first program; returns the time of that.
     pub(crate) fn rest(&mut self, player: usize) -> Result<u64> {
         self.players[player].clients[0].ask("stop").map(|at| at as u64)
     }
 
-    /// Kills or stops a tenant's programs.
+    /// Sends a signal to a tenant's programs; returns the time before it.
     pub(crate) fn strike(&mut self, player: usize, signal: Signal) -> Result<u64> {
         let player = &mut self.players[player];
         player.stopped = signal != Signal::SIGCONT;
@@ -153,19 +153,19 @@ impl<'a> Game<'a> {
         }
     }
 
-    /// Changes a tenant's slice; says when that was asked.
+    /// Changes a tenant's slice; returns the time of the request.
     pub(crate) fn resize(&self, player: usize, options: &[&str]) -> Result<u64> {
         let at = now();
         self.node.resize(&self.players[player].slice, options)?;
         Ok(at)
     }
 
-    /// Lets so much time pass and follows what everybody gets. Says from when and until when.
+    /// Follows the GPU time of all tenants for a time; returns its first and its last moment.
     pub(crate) fn watch(&mut self, span: Duration) -> Result<(u64, u64)> {
         let from = now();
         let end = from + span.as_nanos() as u64;
         loop {
-            self.look()?;
+            self.sample()?;
             let left = end.saturating_sub(now());
             if left == 0 {
                 break;
@@ -176,7 +176,7 @@ impl<'a> Game<'a> {
         Ok((from, end))
     }
 
-    /// Fails if a program of anybody has.
+    /// Fails if a program that is not stopped has failed.
     fn check(&mut self) -> Result<()> {
         for player in self.players.iter_mut().filter(|player| !player.stopped) {
             for client in &mut player.clients {
@@ -186,7 +186,7 @@ impl<'a> Game<'a> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn sample(&mut self) -> Result<()> {
         match &mut self.judge {
             Judge::Log { gpus, seen } => read_log(gpus, seen, &mut self.players),
             Judge::Counts => {
@@ -195,27 +195,28 @@ impl<'a> Game<'a> {
         }
     }
 
-    /// Whether that tenant had the GPU last.
+    /// True if a tenant had the GPU last.
     pub(crate) fn holds(&mut self, player: usize) -> Result<bool> {
-        self.look()?;
+        self.sample()?;
         let last = |player: &Player| player.curve.grew_until(u64::MAX).unwrap_or(0);
         Ok(self.players.iter().map(last).max() == Some(last(&self.players[player])))
     }
 
-    /// What each got.
+    /// GPU time of each tenant, in the order in which they joined.
     pub(crate) fn curves(&self) -> Vec<&Curve> {
         self.players.iter().map(|player| &player.curve).collect()
     }
 
-    /// Numbers of rounds of a tenant's program since this was last asked, and their median, 99th percentile and
-    /// greatest in microseconds.
+    /// Rounds of a tenant's first program since the last call: number, median, 99th percentile, greatest.
+    ///
+    /// The latter three are in microseconds.
     pub(crate) fn latencies(&mut self, player: usize) -> Result<[f64; 4]> {
         self.players[player].clients[0].ask_all("latencies")
     }
 }
 
 impl Judge {
-    /// How long may pass between looks: the log does not reach back for ever, and counts are as fine as this.
+    /// Longest time between samples: the log has an end, and counts are as fine as this.
     const fn grain(&self) -> Duration {
         match self {
             Self::Log { .. } => Duration::from_millis(250),
@@ -228,7 +229,7 @@ fn read_log(gpus: &simgpu::Node, seen: &mut u64, players: &mut [Player]) -> Resu
     let gpu = gpus.gpu(0).ok_or("the simulated node has no GPU")?;
     let (first, stretches) = gpus.log_from(gpu, *seen);
     if first > *seen && !players.is_empty() {
-        return Err("the simulated GPU's log went on faster than it was read".into());
+        return Err("the simulated GPU's log grew faster than it was read".into());
     }
     for stretch in &stretches {
         let pid = i32::try_from(stretch.pid).unwrap_or(0);
@@ -241,12 +242,12 @@ fn read_log(gpus: &simgpu::Node, seen: &mut u64, players: &mut [Player]) -> Resu
 }
 
 impl Player {
-    fn order_all(&mut self, tenant: &Tenant) -> Result<()> {
+    fn send_all(&mut self, tenant: &Tenant) -> Result<()> {
         let Some(order) = tenant.load.order() else { return Ok(()) };
         self.clients.iter_mut().try_for_each(|client| client.say(&order))
     }
 
-    fn hear_all(&mut self, tenant: &Tenant) -> Result<()> {
+    fn receive_all(&mut self, tenant: &Tenant) -> Result<()> {
         let Some(order) = tenant.load.order() else { return Ok(()) };
         self.clients.iter_mut().try_for_each(|client| client.hear::<1>(&order).map(drop))
     }
@@ -263,12 +264,12 @@ impl Drop for Game<'_> {
         for player in &mut self.players {
             if player.stopped {
                 for pid in &player.pids {
-                    let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL); // it may have gone already
+                    let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL); // it may have ended already
                 }
             }
             player.clients.clear();
             if self.scheduled {
-                let _ = self.node.delete(&player.slice); // it may have gone already
+                let _ = self.node.delete(&player.slice); // it may be deleted already
             }
         }
     }

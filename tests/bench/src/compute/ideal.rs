@@ -1,9 +1,12 @@
-//! An ideal scheduler of kernels that cannot be interrupted: one at a time, the least served first, nothing lost.
+//! An ideal scheduler of kernels that cannot be interrupted.
+//!
+//! It runs one kernel at a time, of the tenant that was served least, and loses nothing.
 
 use crate::curve::Curve;
 
-/// What tenants of these weights get of a GPU in so many nanoseconds, each launching the kernels of its trace
-/// again and again.
+/// GPU time of tenants with these weights over `length` nanoseconds.
+///
+/// Each launches the kernels of its trace again and again.
 pub(crate) fn run(weights: &[f64], traces: &[Vec<u64>], length: u64) -> Vec<Curve> {
     let mut curves = vec![Curve::default(); weights.len()];
     let mut served = vec![(0_u64, 0_usize); weights.len()];
@@ -20,7 +23,9 @@ pub(crate) fn run(weights: &[f64], traces: &[Vec<u64>], length: u64) -> Vec<Curv
     curves
 }
 
-/// Lengths of kernels between two, each doubling as likely as the next; the same for the same seed (SplitMix64).
+/// Kernels with random lengths in nanoseconds, the same for the same seed (SplitMix64).
+///
+/// Each doubling between the two bounds is as likely as the next.
 pub(crate) fn trace(seed: u64, low_ns: f64, high_ns: f64) -> Vec<u64> {
     let mut state = seed;
     let mut word = || {
@@ -38,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_gets_what_it_weighs() {
+    fn tenants_get_time_in_proportion_to_weights() {
         let traces = [vec![1000], vec![100, 300], vec![50]];
         let curves = run(&[5.0, 3.0, 2.0], &traces, 10_000_000);
         let got: Vec<f64> = curves.iter().map(|curve| curve.percent(0, 10_000_000)).collect();

@@ -37,7 +37,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
 
 struct Served {
     p99_ms: f64,
-    /// What training got of what serving left.
+    /// Part of the GPU time left by serving that training used.
     kept: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Place and length of measurements.
+//! Device and length of measurements.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,44 +17,44 @@ use crate::load::Tenant;
 /// GPU that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhichGpu {
-    /// A real one that nobody uses, else the simulated one.
+    /// A real GPU if the machine has one, else the simulated one.
     Auto,
-    /// The simulated one.
+    /// The simulated GPU, an H200.
     Sim,
-    /// A real one.
+    /// A real GPU, which no process may use.
     Real,
 }
 
-/// What everything is measured with.
+/// Build, device and length of all measurements.
 #[derive(Debug)]
 pub(crate) struct Lab {
     stage: Stage,
     driver: Driver,
     device: String,
-    /// Of the simulated GPU: how long a context runs at a time, and what a change between two costs.
+    /// Time slice of a context and cost of a switch on the simulated GPU, in microseconds.
     law: Option<(f64, f64)>,
-    /// What a nanosecond of kernel is on a real GPU; nothing on the simulated one, whose kernels know the time.
+    /// Loops of a kernel in a nanosecond on a real GPU; 0 on the simulated one, whose kernels read a clock.
     turns: f64,
     form: Form,
 }
 
-/// Amount of measurements.
+/// Number of measurements and of their windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As little as says that it works.
+    /// The least that shows that the bench works.
     Quick,
-    /// Everything, with so many windows for each measurement in slices.
+    /// All measurements, with this number of windows for each one in slices.
     Long(u64),
 }
 
-/// What happened in each window.
+/// Use of the GPU in each window of a second.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
-    /// What each tenant got of what all got, in percent.
+    /// Part of each tenant in the GPU time of all, in percent.
     pub(crate) parts: Vec<Vec<f64>>,
-    /// What all got of the time, in percent.
+    /// GPU time of all tenants, in percent of the window.
     pub(crate) used: Vec<f64>,
-    /// What each tenant got of the time, in percent.
+    /// GPU time of each tenant, in percent of the window.
     pub(crate) got: Vec<Vec<f64>>,
 }
 
@@ -71,7 +71,7 @@ impl Played {
         played
     }
 
-    /// A tenant's windows, in percent of the time.
+    /// GPU time of one tenant in each window, in percent of the window.
     pub(crate) fn got_by(&self, tenant: usize) -> Vec<f64> {
         self.got.iter().map(|got| got[tenant]).collect()
     }
@@ -86,12 +86,12 @@ impl Lab {
         };
         let mut lab =
             Self { stage: stage.clone(), driver, device: String::new(), law: None, turns: 0.0, form };
-        lab.look()?;
+        lab.identify()?;
         println!("on {}{}", lab.device, if lab.is_simulated() { ", SIMULATED" } else { "" });
         Ok(lab)
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn identify(&mut self) -> Result<()> {
         let node = self.node()?;
         if self.is_simulated() {
             let gpus = simgpu::Node::attach(&node.simulation()).map_err(|error| error.to_string())?;
@@ -101,7 +101,7 @@ impl Lab {
         } else {
             let seen = node.seen()?;
             if !seen.processes.is_empty() {
-                return Err(format!("the {} is used by others: nothing can be measured", seen.name));
+                return Err(format!("other processes use the {}: nothing can be measured", seen.name));
             }
             self.device = seen.name;
             let mut client = Client::start(&mut node.bare(self.stage.load()))?;
@@ -132,12 +132,12 @@ impl Lab {
         self.form == Form::Quick
     }
 
-    /// Of two numbers, the one for this form of the bench.
+    /// The first of two values in the long form of the bench, the second in the quick one.
     pub(crate) fn either<T>(&self, long: T, quick: T) -> T {
         if self.is_quick() { quick } else { long }
     }
 
-    /// Windows of a measurement, and of what stands beside it.
+    /// Windows of a measurement in slices, or of the one beside it without slices.
     pub(crate) const fn windows(&self, scheduled: bool) -> u64 {
         match (self.form, scheduled) {
             (Form::Quick, _) => 2,
@@ -146,24 +146,24 @@ impl Lab {
         }
     }
 
-    /// Until shares have settled after programs have begun.
+    /// Time from the start of programs until shares have settled.
     pub(crate) fn settle(&self) -> Duration {
         self.either(Duration::from_millis(1500), Duration::from_millis(700))
     }
 
-    /// What the simulated GPU's law lets several contexts use that all saturate it, in percent.
+    /// Use of the simulated GPU by several contexts that saturate it, by its law, in percent.
     pub(crate) fn lawful_use(&self) -> Option<f64> {
         self.law.map(|(slice, switch)| 100.0 * slice / (slice + switch))
     }
 
-    /// Tenants at work, in slices or bare, when shares have settled.
+    /// Starts tenants, in slices or bare, and waits until shares have settled.
     pub(crate) fn begin<'a>(&self, node: &'a Node, tenants: &[Tenant], scheduled: bool) -> Result<Game<'a>> {
         let mut game = Game::begin(node, tenants, scheduled, self.turns)?;
         game.watch(self.settle())?;
         Ok(game)
     }
 
-    /// Lets tenants work for all windows.
+    /// Runs tenants for all windows.
     pub(crate) fn play(&self, node: &Node, tenants: &[Tenant], scheduled: bool) -> Result<Played> {
         let mut game = self.begin(node, tenants, scheduled)?;
         let windows = self.windows(scheduled);
@@ -172,7 +172,7 @@ impl Lab {
     }
 }
 
-/// In words of a report.
+/// Name of the variant in reports.
 pub(crate) const fn variant(scheduled: bool) -> &'static str {
     if scheduled { "ours" } else { "unscheduled" }
 }

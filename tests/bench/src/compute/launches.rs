@@ -1,4 +1,4 @@
-//! What a launch costs, on a driver that launches at once: what remains is ours.
+//! Cost of a launch, on a driver that launches at once: the rest is the slice's.
 
 use bench::Result;
 use bench::client::Client;
@@ -11,19 +11,19 @@ use crate::lab::Lab;
 
 const VARIANTS: [Variant; 2] = [Variant::Native, Variant::Ours];
 
-/// Rounds of two numbers, of the bare driver and of ours.
+/// Rounds of two figures, on the bare driver and in a slice.
 type Rounds = [[Vec<f64>; 2]; 2];
 
 pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = Node::empty(lab.stage(), Driver::Stub)?;
     node.create(SLICE, &["-g", "0.8", "--limit", "90%"])?;
-    // Somebody else has a slice too: what a lone tenant may have outstanding is not bounded at all.
+    // A second slice exists too: the depth of a lone one is not bounded.
     node.create("neighbour", &["-g", "0.1"])?;
     let open = rounds(lab, &node, "0", "launches 400000")?;
     enter(report, "launch", &[&open[0][0], &open[1][0]], 5.0);
     enter(report, "launch_mean", &[&open[0][1], &open[1][1]], 60.0);
-    // Kernels take 50 us here; two milliseconds of them are launched and waited for, so that each burst comes to the
-    // gate and is marked as often as a program alone is. That is all of a GPU, which a limit would not leave to it.
+    // Kernels take 50 us here. Each burst launches two milliseconds of them and waits, so that it reaches the gate and
+    // is marked as often as a program alone is. Bursts use all of the GPU, which a lower limit would not permit.
     node.resize(SLICE, &["--limit", "100%"])?;
     let marked = rounds(lab, &node, "50000", "bursts 200 40")?;
     enter(report, "launch_mean_with_marks", &[&marked[0][0], &marked[1][0]], 60.0);

@@ -1,4 +1,4 @@
-//! What nobody exceeds, and who uses what is idle.
+//! Limits that no slice exceeds, and the use of idle GPU time.
 
 use std::thread;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn strict_alone(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Half and three tenths, and NVML's word on how busy the GPU is.
+/// Two slices of 50 and 30 %, beside the utilization that NVML reports.
 fn strict_pair(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
     let tenants = [50.0, 30.0].map(|percent| Tenant::new(percent, Load::saturating(MS)).with(STRICT));
     for scheduled in [true, false] {
@@ -65,8 +65,9 @@ fn strict_pair(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One saturates, another wakes and rests again and again: how long the GPU is idle when it rests, and how long it
-/// waits when it wakes.
+/// Times that the GPU is idle when a slice rests, and that the slice waits when it wakes.
+///
+/// Another slice saturates the GPU meanwhile.
 fn idle_time(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
     for scheduled in [true, false] {
         let mut game = lab.begin(node, &[Tenant::new(50.0, Load::saturating(MS))], scheduled)?;
@@ -76,7 +77,7 @@ fn idle_time(lab: &Lab, node: &Node, report: &mut Report) -> Result<()> {
             let (idle, late) = wake_and_rest(&mut game, other)?;
             used.push(idle);
             given_back.push(late);
-            thread::sleep(Duration::from_millis(7 * round % 50)); // not in step with turns
+            thread::sleep(Duration::from_millis(7 * round % 50)); // so that rounds are not in step with turns
         }
         let name = variant(scheduled);
         report.figure("idle_time_used_after_ms", name, "ms", &used);

@@ -1,24 +1,24 @@
-//! What tenants do.
+//! Loads that tenants put on a GPU.
 
-/// A kernel of 50 us, and one of a millisecond.
+/// Length of a short kernel in nanoseconds: 50 us.
 pub(crate) const SHORT: u64 = 50_000;
-/// In nanoseconds.
+/// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-/// GPU time that a saturating program keeps launched: enough to outlast the turns of two others.
+/// Nanoseconds of GPU time that a saturating program keeps launched: more than the turns of two others.
 const AHEAD: u64 = 4 * MS;
 
-/// What a program does.
+/// Kernels that a program launches. All lengths are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
-    /// Kernels of one length without end, on so many streams.
+    /// Kernels of one length without end, on a number of streams.
     Saturating { kernel: u64, streams: u32 },
     /// Graphs of twenty kernels of one length without end.
     Graphs { kernel: u64 },
     /// Kernels of these lengths without end.
     Mixed { trace: Vec<u64> },
-    /// One kernel, waited for, and a pause between two lengths; again and again.
+    /// One kernel, a wait for it, and a pause between two lengths; again and again.
     Rounds { kernel: u64, gap: (u64, u64) },
-    /// Nothing, until told otherwise.
+    /// No kernels until an order is sent.
     Idle,
 }
 
@@ -28,7 +28,7 @@ impl Load {
         Self::Saturating { kernel, streams: 1 }
     }
 
-    /// What its programs are told.
+    /// Order that is sent to the programs; none if they are idle.
     pub(crate) fn order(&self) -> Option<String> {
         match self {
             Self::Saturating { kernel, streams } => Some(format!("flood {kernel} {AHEAD} 0 {streams}")),
@@ -39,7 +39,7 @@ impl Load {
         }
     }
 
-    /// The longest kernel, or what takes as long as one, in nanoseconds.
+    /// Length of the longest kernel or graph, in nanoseconds.
     pub(crate) fn longest(&self) -> u64 {
         match self {
             Self::Saturating { kernel, .. } | Self::Rounds { kernel, .. } => *kernel,
@@ -53,21 +53,21 @@ impl Load {
 /// A slice, and the programs in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenant {
-    /// What `tranche slice create` is told of its compute.
+    /// Options of `tranche slice create` on compute.
     pub(crate) options: Vec<String>,
-    /// What each of its programs does.
+    /// Load of each program of the tenant.
     pub(crate) load: Load,
-    /// Number of programs.
+    /// Number of programs, each with this load.
     pub(crate) processes: usize,
 }
 
 impl Tenant {
-    /// One program in a slice of so many percent of the compute.
+    /// One program in a slice with this compute request in percent.
     pub(crate) fn new(percent: f64, load: Load) -> Self {
         Self { options: vec!["--compute".into(), format!("{percent}%")], load, processes: 1 }
     }
 
-    /// With further options.
+    /// Adds options of `tranche slice create`.
     pub(crate) fn with(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|option| (*option).to_string()));
         self

@@ -1,10 +1,10 @@
-//! What slices get of a GPU's time, and what that costs: the same load in slices and on the bare driver, in one run.
+//! GPU time of slices and its cost: the same load in slices and on the bare driver, in one run.
 //!
 //! Laws:
-//! - What a tenant got is finished work times what it takes alone: on the simulated GPU its own log says so, on a real
-//!   one the programs count. Our ledger is never asked.
-//! - Time is real. What is to hold exactly holds in virtual time, in `tests/arena`; here other programs disturb, and
-//!   claims that hang on them are reported only, on the simulated GPU.
+//! - GPU time is finished work times its length alone: the log of a simulated GPU states it, and the programs on a real
+//!   one count it. The daemon's own figures are not read.
+//! - Time is real. Exact claims are tested in virtual time, in `tests/arena`; here other programs disturb, and
+//!   claims that depend on them are reported only, on the simulated GPU.
 //! - Windows last a second. A figure is their median, with the least and the greatest beside it.
 #![forbid(unsafe_code)]
 
@@ -32,51 +32,51 @@ use bench::{Result, interrupt};
 use clap::{Parser, ValueEnum};
 use lab::{Form, Lab, WhichGpu};
 
-/// Measures what slices get of a GPU's time.
+/// Measures the GPU time of slices and its cost.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Few windows of everything: says that the bench works, and little else.
+    /// Few windows of each measurement: shows that the bench works, and little else.
     #[arg(long)]
     quick: bool,
-    /// Windows of a second for each measurement in slices; half as many for what stands beside it.
+    /// Windows of a second for each measurement in slices; half as many for those without.
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=3600))]
     windows: u64,
-    /// Only these parts.
+    /// Measure only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Part>,
-    /// On which GPU; auto takes a real one that nobody uses, if there is one.
+    /// GPU to measure on; auto takes a real one, if there is one.
     #[arg(long, value_enum, default_value_t = WhichGpu::Auto)]
     gpu: WhichGpu,
-    /// Where to write the report.
+    /// Path of the report in JSON; Markdown is written beside it.
     #[arg(long, default_value = "target/report/bench-compute.json")]
     report: PathBuf,
-    /// Where to draw shares over time [default: compute-shares.svg beside the report].
+    /// Path of the drawing of shares over time [default: compute-shares.svg beside the report].
     #[arg(long)]
     plot: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
 }
 
-/// What can be measured by itself.
+/// Part that can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// What a launch costs.
+    /// Cost of a launch in a slice.
     Launches,
-    /// Who gets how much.
+    /// GPU time of tenants beside their shares.
     Shares,
-    /// What sharing loses.
+    /// GPU time that is lost by sharing.
     Throughput,
-    /// What nobody exceeds, and who uses what is idle.
+    /// Limits that no slice exceeds, and the use of idle GPU time.
     Limits,
-    /// How long requests wait beside training.
+    /// Waits of requests beside training.
     Inference,
-    /// How fast new shares hold.
+    /// Time until a new share takes effect.
     Changes,
-    /// What the daemon uses.
+    /// Processor time of the daemon.
     Daemon,
-    /// What the end of a daemon or tenant does to the others.
+    /// Effects of the end of a daemon or a tenant on the tenants that remain.
     Deaths,
-    /// Shares over time.
+    /// Drawing of shares over time.
     Plot,
 }
 
@@ -104,7 +104,7 @@ fn measured(options: &Options) -> Result<bool> {
     let mut report = Report::new(lab.device(), lab.is_simulated(), commit(&stage), options.places.built());
     for part in Part::value_variants() {
         if options.only.is_empty() || options.only.contains(part) {
-            // What one part cannot measure keeps nobody from the others' figures.
+            // A part that fails does not prevent the measurement of the next.
             if let Err(complaint) = measure(*part, &lab, options, &mut report) {
                 eprintln!("bench-compute: {part:?}: {complaint}");
                 report.at_most(&format!("parts_not_measured_{part:?}"), 1.0, "", 0.0);

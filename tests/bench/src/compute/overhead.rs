@@ -1,4 +1,4 @@
-//! What the daemon uses.
+//! Processor time of the daemon, with idle slices and with busy ones.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     busy(lab, report)
 }
 
-/// Processor time of the daemon in each of some windows, in percent of a core.
+/// Processor time of the daemon in each window, in percent of a core.
 fn cpu(node: &Node, windows: u64, mut pass: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
     let mut used = Vec::new();
     for _ in 0..windows {
@@ -29,7 +29,7 @@ fn cpu(node: &Node, windows: u64, mut pass: impl FnMut() -> Result<()>) -> Resul
     Ok(used)
 }
 
-/// Slices whose processes live and do nothing, on the driver that does nothing: what remains is the daemon.
+/// Slices with idle processes on the driver stub: the daemon alone uses the processor.
 fn idle(lab: &Lab, report: &mut Report) -> Result<()> {
     const PROCESSES_OF_A_SLICE: usize = 4;
     let slices = lab.either(64, 8);

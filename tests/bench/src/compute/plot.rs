@@ -1,4 +1,4 @@
-//! Shares over time, drawn from what was measured: two tenants, a third that joins and leaves, in slices and bare.
+//! Drawing of measured shares over time, in slices and bare: two tenants, a third joins and leaves.
 //!
 //! A few lines and labels are a page of text; a library for them would bring fonts and dozens of crates along.
 
@@ -12,9 +12,9 @@ use bench::Result;
 use crate::lab::Lab;
 use crate::load::{Load, MS, Tenant};
 
-/// The tenants' parts, each with a colour that most people can tell from the others.
+/// Requests of the tenants in percent, with colours that most readers can distinguish.
 const TENANTS: [(f64, &str); 3] = [(50.0, "#0072b2"), (30.0, "#d55e00"), (20.0, "#009e73")];
-/// Seconds: the third joins, it leaves, the end.
+/// Seconds after which the third tenant joins and leaves, and the drawing ends.
 const JOINS: u64 = 4;
 const LEAVES: u64 = 10;
 const ENDS: u64 = 14;
@@ -26,7 +26,7 @@ const LEFT: f64 = 50.0;
 const PANEL: f64 = 190.0;
 const GAP: f64 = 56.0;
 
-/// What each tenant got in each point's time, in percent of it.
+/// GPU time of each tenant in the time of each point, in percent.
 type Lines = [Vec<f64>; 3];
 
 pub(crate) fn draw(lab: &Lab, path: &Path) -> Result<()> {
@@ -78,7 +78,7 @@ fn across(second: f64) -> f64 {
     LEFT + second / ENDS as f64 * (WIDTH - LEFT - 20.0)
 }
 
-/// Text into a `String` cannot fail to be written.
+/// Appends a line to a `String`, which cannot fail.
 macro_rules! put {
     ($page:expr, $($form:tt)*) => { let _ = writeln!($page, $($form)*); };
 }

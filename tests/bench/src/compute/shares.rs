@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! GPU time of tenants beside their shares.
 
 use bench::Result;
 use bench::node::Node;
@@ -10,12 +10,12 @@ use crate::ideal;
 use crate::lab::{Lab, Played, variant};
 use crate::load::{Load, MS, SHORT, Tenant};
 
-/// A load, and what each tenant was promised of it.
+/// A load, and the share that each tenant was promised, in percent.
 struct Case {
     name: String,
     promised: Vec<f64>,
     tenants: Vec<Tenant>,
-    /// Which of them runs several processes. The GPU changes between their contexts, and that comes out of its share.
+    /// Index of the tenant with several processes. Switches between their contexts are charged to its share.
     crowd: Option<usize>,
 }
 
@@ -25,8 +25,10 @@ impl Case {
         Self { name: name.into(), promised: promised.to_vec(), tenants, crowd: None }
     }
 
-    /// How far each is from its share in a window, in percentage points. A crowd may have less of what all had, for
-    /// which nobody else is to blame; the others must have their share of the time then.
+    /// Distance of each tenant from its share in a window, in percentage points.
+    ///
+    /// A crowd loses time by its own switches, so that it may be below its part of the sum; each other tenant must then
+    /// have its share of the time.
     fn off(&self, parts: &[f64], got: &[f64]) -> Vec<f64> {
         let off = |(tenant, promised): (usize, &f64)| match self.crowd {
             None => (parts[tenant] - promised).abs(),
@@ -40,7 +42,7 @@ impl Case {
         played.parts.iter().zip(&played.got).map(|(parts, got)| self.off(parts, got)).collect()
     }
 
-    /// The mean of that over windows and tenants, and the worst.
+    /// Mean and greatest distance over windows and tenants.
     fn errors(&self, played: &Played) -> (f64, f64) {
         let all = self.all_off(played).concat();
         (mean(&all), greatest(&all))
@@ -98,7 +100,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     }
 }
 
-/// The same load in slices and bare, and whether the bare one uses the GPU as its law says.
+/// Runs a load in slices and bare, and claims that the bare one uses the GPU as its law states.
 fn both(lab: &Lab, node: &Node, case: &Case, report: &mut Report) -> Result<[Played; 2]> {
     let ours = played(lab, node, case, true, report)?;
     let bare = played(lab, node, case, false, report)?;
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_may_lose_and_nobody_may_gain_by_it() {
+    fn crowd_below_its_share_is_no_error() {
         let mut case = Case::new("a", &[50.0, 50.0], &Load::Idle);
         assert_eq!(case.off(&[45.0, 55.0], &[43.0, 52.0]), [5.0, 5.0]);
         case.crowd = Some(0);

@@ -1,4 +1,4 @@
-//! What sharing loses.
+//! GPU time that is lost by sharing.
 
 use bench::Result;
 use bench::report::Report;
@@ -12,7 +12,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     alone(lab, report)
 }
 
-/// Clients that wait for each kernel and do something on the host before the next.
+/// Clients that wait for each kernel and pause before the next, as for work on the host.
 fn synchronous(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;
     let loads = [("1ms", MS, 200_000), ("0.3ms", 300_000, 100_000)];
@@ -36,7 +36,7 @@ fn synchronous(lab: &Lab, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One tenant with a soft limit beside nobody, in turns with the bare driver.
+/// One tenant with a soft limit and no neighbour, in turns with the bare driver.
 fn alone(lab: &Lab, report: &mut Report) -> Result<()> {
     let node = lab.node()?;
     for (name, load) in [

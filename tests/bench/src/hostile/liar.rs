@@ -1,4 +1,4 @@
-//! A process of a slice that attaches as any program does, and then writes what it likes into its usage region.
+//! A process that attaches to a slice and then writes arbitrary words into its usage region.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::{BufRead, Write, stdin, stdout};
@@ -17,8 +17,9 @@ use tranche_shm::control::Control;
 
 use std::sync::atomic::AtomicU64;
 
-/// Obeys lines on its standard input and answers each with a number: `begin`, `lie KIND SEED`, `stop`. Writes into the
-/// record of this slot.
+/// Executes orders from standard input, `begin`, `lie KIND SEED` and `stop`, and answers each by a pid.
+///
+/// A strategy is written into the record of `slot`.
 pub(crate) fn serve(slot: usize) -> Result<()> {
     let mut under_way: Option<(Arc<AtomicBool>, JoinHandle<()>)> = None;
     let mut pages = None;
@@ -30,11 +31,11 @@ pub(crate) fn serve(slot: usize) -> Result<()> {
                 pages = Some(Pages::find()?);
             }
             ["lie", kind, seed] => {
-                let pages = pages.ok_or("it has not begun")?;
+                let pages = pages.ok_or("an order before `begin`")?;
                 let manner = Manner::of(kind, seed.parse().map_err(|_| "no seed")?)?;
                 let stop = Arc::new(AtomicBool::new(false));
-                let told = Arc::clone(&stop);
-                under_way = Some((stop, thread::spawn(move || manner.lie(pages, slot, &told))));
+                let stopped = Arc::clone(&stop);
+                under_way = Some((stop, thread::spawn(move || manner.lie(pages, slot, &stopped))));
             }
             ["stop"] => {
                 if let Some((stop, thread)) = under_way.take() {
@@ -42,21 +43,21 @@ pub(crate) fn serve(slot: usize) -> Result<()> {
                     thread.join().map_err(|_| "the liar panicked")?;
                 }
             }
-            _ => return Err(format!("it does not know {line:?}")),
+            _ => return Err(format!("an unknown order: {line:?}")),
         }
         writeln!(stdout(), "{}", process::id()).map_err(|error| error.to_string())?;
     }
     Ok(())
 }
 
-/// What is written.
+/// Content of the writes.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
-    /// The steps of a strategy, into its own record.
+    /// The steps of a strategy, into the record of the slot.
     Steps(Lies),
-    /// Any words at any places of the whole region.
+    /// Random words at random places of the whole region.
     Region(u64),
-    /// One bit after the other of what is true, in the records of the slice's processes.
+    /// Random bits, inverted one by one in the first four records.
     Flips(u64),
 }
 
@@ -64,24 +65,24 @@ impl Manner {
     fn of(kind: &str, seed: u64) -> Result<Self> {
         Ok(match kind {
             "known" => {
-                let (_, steps) = STRATEGIES.get(seed as usize).ok_or("there are not so many strategies")?;
+                let (_, steps) = STRATEGIES.get(seed as usize).ok_or("there is no such strategy")?;
                 Self::Steps(Lies::Steps(steps))
             }
             "drawn" => Self::Steps(Lies::Drawn(seed)),
             "words" => Self::Steps(Lies::Words(seed, 300_000)),
             "region" => Self::Region(seed),
             "flips" => Self::Flips(seed),
-            _ => return Err(format!("it does not lie by {kind:?}")),
+            _ => return Err(format!("an unknown kind of lie: {kind:?}")),
         })
     }
 
     fn lie(self, pages: Pages, slot: usize, stop: &AtomicBool) {
-        let told = || stop.load(Acquire);
+        let stopped = || stop.load(Acquire);
         match self {
-            Self::Steps(lies) => pages.take_steps(&lies.steps(), slot, told),
+            Self::Steps(lies) => pages.take_steps(&lies.steps(), slot, stopped),
             Self::Region(seed) => {
                 let mut chance = Chance::new(seed);
-                while !told() {
+                while !stopped() {
                     let at = chance.word() as usize % REGION_WORDS;
                     let word =
                         if chance.word().is_multiple_of(2) { chance.word() } else { chance.word() % 1000 };
@@ -91,7 +92,7 @@ impl Manner {
             }
             Self::Flips(seed) => {
                 let mut chance = Chance::new(seed);
-                while !told() {
+                while !stopped() {
                     let record = pages.record(chance.word() as usize % 4);
                     record[chance.word() as usize % RECORD_WORDS]
                         .fetch_xor(1 << (chance.word() % 64), Relaxed);
@@ -102,7 +103,7 @@ impl Manner {
     }
 }
 
-/// What the library shares with the daemon.
+/// The two regions that the shim shares with the daemon.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     usage: &'static [AtomicU64],
@@ -124,7 +125,7 @@ impl Pages {
         words.first_chunk().expect("the region was found to be as long as all records")
     }
 
-    fn take_steps(self, steps: &[Lie], slot: usize, told: impl Fn() -> bool) {
+    fn take_steps(self, steps: &[Lie], slot: usize, stopped: impl Fn() -> bool) {
         let (record, wakeups) = (self.record(slot), wakeups());
         let is_open = || Control::known(self.control).is_some_and(|control| control.lease().open);
         let mut skips = false;
@@ -135,7 +136,7 @@ impl Pages {
             match *lie {
                 Lie::Sleep(length) => {
                     pause(length);
-                    if told() {
+                    if stopped() {
                         return;
                     }
                 }
@@ -156,7 +157,7 @@ fn pause(length: u64) {
     thread::sleep(Duration::from_nanos(length.min(50_000_000)));
 }
 
-/// The words of the first mapping with these rights, of a file whose name ends so.
+/// Words of the first mapping with these rights of a file whose name ends with `file`.
 fn mapped(rights: &str, file: &str) -> Result<&'static [AtomicU64]> {
     let maps = fs::read_to_string("/proc/self/maps").map_err(|error| error.to_string())?;
     let line = maps.lines().find(|line| {
@@ -169,7 +170,7 @@ fn mapped(rights: &str, file: &str) -> Result<&'static [AtomicU64]> {
     let (from, to) = (number(from)?, number(to)?);
     // SAFETY: the kernel listed this range as a mapping with these rights; the library that mapped it keeps it until the
     // process ends. It begins at a page, so that it is aligned, and other processes and the library access it by atomic
-    // words only. What is mapped without the right to write is never written: of it only `Control` is made.
+    // words only. A mapping without the right to write is never written: only `Control` is made of it.
     Ok(unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(from), (to - from) / 8) })
 }
 
@@ -183,12 +184,12 @@ fn wakeups() -> Vec<c_int> {
 
 fn ring(fd: c_int) {
     let one = 1_u64;
-    // SAFETY: eight bytes are read from a number of that size, which lives as long as the call. A descriptor that was
-    // closed meanwhile makes the call fail; nothing else of this process is open under numbers that change.
+    // SAFETY: the call reads eight bytes from a number of that size, which outlives it. A descriptor that was closed
+    // meanwhile makes the call fail; this process opens nothing else under numbers that change.
     unsafe { libc::write(fd, (&raw const one).cast::<c_void>(), 8) };
 }
 
-/// Attaches to the slice, as a program does: by the first calls of the driver that it finds.
+/// Attaches to the slice as a program does, by the first calls of the driver that the loader finds.
 fn attach() -> Result<()> {
     type Init = unsafe extern "C" fn(c_uint) -> c_int;
     type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;

@@ -1,12 +1,12 @@
 //! For any bytes in any usage region, every other slice keeps its request: live, on the simulated GPU.
 //!
 //! Laws:
-//! - The simulated GPU's own log judges. What the daemon says of shares is never asked.
-//! - A hostile slice begins each play as an honest one that saturates the GPU. What its neighbour has then, in the worst
-//!   window, is what the machine lets it have: at most its request. A play breaks the promise where the neighbour has less
-//!   than 0.9 of that in a window of two seconds, once the processes write what they like.
+//! - The simulated GPU's own log judges. The daemon's figures of shares are not read.
+//! - A hostile slice begins each play as an honest one that saturates the GPU. The neighbour's share then, in the worst
+//!   window and at most its request, is the one that the machine permits, and due to it. A play breaks the promise if
+//!   the neighbour has less than 0.9 of that in a window of two seconds while the hostile processes write.
 //! - Time is real, and other programs disturb: a play with such a window is repeated, and the better one counts. The
-//!   short form judges what the neighbour had over a whole play instead of each window, and repeats twice.
+//!   short form judges the neighbour's share over a whole play instead of each window, and repeats twice.
 
 mod liar;
 mod play;
@@ -26,7 +26,7 @@ use clap::{Parser, Subcommand};
 use play::{Play, Played};
 use serde::Serialize;
 
-/// The least part of its request that a neighbour keeps in each window.
+/// The least part of its due share that a neighbour keeps in each window.
 const LEAST: f64 = 0.9;
 
 /// Writes hostile bytes into live usage regions.
@@ -34,19 +34,19 @@ const LEAST: f64 = 0.9;
 struct Options {
     #[command(subcommand)]
     role: Option<Role>,
-    /// For how long.
+    /// Length of the run in minutes.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     /// Seed of drawn strategies.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Half a minute of it, for machines that do other work, too: windows are reported only.
+    /// Half a minute, for machines that do other work, too: windows are reported only.
     #[arg(long)]
     short: bool,
     /// Only plays whose description has this in it.
     #[arg(long, default_value = "", value_name = "TEXT")]
     only: String,
-    /// Where to write the report.
+    /// Path of the report in JSON.
     #[arg(long, default_value = "target/report/hostile.json")]
     report: PathBuf,
     #[command(flatten)]
@@ -58,12 +58,12 @@ enum Role {
     /// A hostile process, started by this program in a slice.
     #[command(hide = true)]
     Liar {
-        /// Whose record it writes into.
+        /// Slot of the record that it writes into.
         slot: usize,
     },
 }
 
-/// What came of all plays.
+/// Results of all plays.
 #[derive(Debug, Serialize)]
 struct Report {
     device: String,
@@ -75,9 +75,11 @@ struct Report {
     plays: usize,
     repeated: usize,
     windows: usize,
-    /// The least and the mean part of what is due over all windows, and the mean over plays, of each the whole at most.
+    /// Least part of the due share in a window.
     worst: f64,
+    /// Mean part of the due share over all windows.
     mean: f64,
+    /// Mean part of the due share over plays, at most 1 for each.
     mean_of_plays: f64,
     /// Events that name the hostile slice as one that holds the GPU and computes nothing.
     named: usize,
@@ -184,7 +186,7 @@ fn fuzzed(options: &Options) -> Result<bool> {
     Ok(report.holds)
 }
 
-/// The play of a number: known strategies and drawn ones, words and bits by turns.
+/// The play with a number: known strategies, drawn ones, words, bits and whole regions by turns.
 fn drawn(seed: u64, number: u64, short: bool) -> Play {
     let splits = [(50, 50), (10, 90), (90, 10)];
     let drawn = seed.wrapping_mul(1000).wrapping_add(number);
@@ -224,7 +226,7 @@ impl Report {
         Ok(())
     }
 
-    /// Counts who was named by events, which the neighbour must not be.
+    /// Counts the events that name the hostile slice; one that names the neighbour is a complaint.
     fn name(&mut self, node: &Node) -> Result<()> {
         let events = run(node.tranche().arg("events"))?;
         let of = |slice: &str| {

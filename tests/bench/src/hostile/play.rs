@@ -1,4 +1,4 @@
-//! One play: an honest neighbour beside a slice that is honest first, and then is not.
+//! One play: an honest neighbour beside a slice that is honest first, and then hostile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use bench::client::Client;
 use bench::node::{Node, run};
 use nix::time::{ClockId, clock_gettime};
 
-/// Windows in which the neighbour is judged, and how far they are apart.
+/// Nanoseconds of a window in which the neighbour is judged, and between the starts of two.
 const WINDOW: u64 = 2_000_000_000;
 const STEP: u64 = 500_000_000;
-/// For how long the other is honest.
+/// Time for which the hostile slice is honest.
 const HONEST: Duration = Duration::from_millis(3_000);
-/// Until both have begun.
+/// Time until both slices have begun.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// What is played.
+/// Parameters of a play.
 #[derive(Debug)]
 pub(crate) struct Play {
     pub(crate) kind: &'static str,
     pub(crate) seed: u64,
-    /// The hostile slice goes on with its kernels meanwhile.
+    /// True if the hostile slice continues to launch kernels meanwhile.
     pub(crate) works: bool,
     /// Requests of the hostile slice and of its neighbour, in percent.
     pub(crate) split: (u32, u32),
@@ -33,14 +33,14 @@ pub(crate) struct Play {
     pub(crate) seconds: u64,
 }
 
-/// What the neighbour had of what was due to it.
+/// GPU time of the neighbour, as a part of its due share.
 #[derive(Debug)]
 pub(crate) struct Played {
-    /// In each window.
+    /// The part in each window.
     pub(crate) windows: Vec<f64>,
-    /// From the first lie to the last.
+    /// The part from the first lie to the last.
     pub(crate) whole: f64,
-    /// The daemon says that the neighbour used the GPU meanwhile.
+    /// True if the daemon reports that the neighbour used the GPU meanwhile.
     pub(crate) is_sampled: bool,
 }
 
@@ -71,7 +71,7 @@ impl Play {
             node.create(slice, &["--memory", "4Gi", "--compute", &format!("{percent}%")])?;
         }
         let played = self.in_slices(node);
-        // What is left of them goes with their slices, whatever they wrote over.
+        // Remaining processes end with their slices, whatever they overwrote.
         let ended = ["hostile", "honest"].map(|slice| node.delete(slice));
         let played = played?;
         ended.into_iter().collect::<Result<Vec<()>>>()?;
@@ -111,7 +111,7 @@ impl Play {
 
     fn liar(&self, node: &Node, at: usize) -> Result<Client> {
         let program = env::current_exe().map_err(|error| error.to_string())?;
-        // The first record is of the one that works.
+        // The first record is the worker's; liars write into it only if the worker continues.
         let slot = (at + usize::from(!self.works)).to_string();
         let mut client = Client::start(node.in_slice("hostile", program).args(["liar", &slot]))?;
         client.ask("begin")?;
@@ -123,7 +123,7 @@ fn windows(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (from..).step_by(STEP as usize).take_while(move |from| from + WINDOW <= to)
 }
 
-/// Whether the daemon says that a slice used its GPU within the last second.
+/// True if the daemon reports that a slice used its GPU within the last second.
 fn uses(node: &Node, slice: &str) -> Result<bool> {
     let text = run(node.tranche().args(["smi", "--json"]))?;
     let view: serde_json::Value =
@@ -134,7 +134,7 @@ fn uses(node: &Node, slice: &str) -> Result<bool> {
     Ok(its["devices"][0]["compute_used_1s"].as_f64().is_some_and(|used| used > 0.0))
 }
 
-/// What the simulated GPU says of one process.
+/// The simulated GPU's log of one process.
 struct Log {
     gpus: simgpu::Node,
     pid: u32,
@@ -148,11 +148,11 @@ impl Log {
         Ok(Self { gpus, pid, seen: 0, stretches: BTreeSet::new() })
     }
 
-    /// Lets so much time pass and follows; says from when and until when.
+    /// Follows the log for a time; returns its first and its last moment.
     fn follow(&mut self, span: Duration) -> (u64, u64) {
         let (from, end) = (now(), Instant::now() + span);
         loop {
-            self.look();
+            self.read();
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return (from, now());
@@ -161,7 +161,7 @@ impl Log {
         }
     }
 
-    fn look(&mut self) {
+    fn read(&mut self) {
         let Some(gpu) = self.gpus.gpu(0) else { return };
         let (first, stretches) = self.gpus.log_from(gpu, self.seen);
         self.seen = (first + stretches.len() as u64).saturating_sub(1);
@@ -174,7 +174,7 @@ impl Log {
         }
     }
 
-    /// The part of the time that it had the GPU from one moment to another.
+    /// Part of the time between two moments for which the process had the GPU.
     fn part(&self, from: u64, to: u64) -> f64 {
         let overlap = |(begun, ended): &(u64, u64)| (*ended).min(to).saturating_sub((*begun).max(from));
         self.stretches.iter().map(overlap).sum::<u64>() as f64 / (to - from) as f64

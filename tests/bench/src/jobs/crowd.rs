@@ -1,4 +1,4 @@
-//! Who shares the GPUs, and what they want: the same every time.
+//! Projects and jobs that share the GPUs, the same in every run.
 
 use std::num::NonZeroU32;
 
@@ -9,9 +9,9 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::request::Share;
 
-/// What jobs ask for.
+/// Numbers of GPUs that jobs request.
 const SIZES: [&str; 8] = ["0.1", "0.2", "0.3", "0.5", "0.5", "1", "2", "4"];
-/// One job in so many is interactive, where its project's quota lets it.
+/// Number of jobs of which one is interactive, if its project's quota permits it.
 const INTERACTIVE: u64 = 5;
 /// GPUs, in two islands.
 const GPUS: u32 = 16;
@@ -25,7 +25,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// One project in ten has half of the GPUs for its quota together with its like, the others have the rest.
+    /// Projects of which every tenth shares a quota of half of the GPUs; the others have the rest.
     pub(crate) fn of(projects: u32) -> Self {
         let quota = |number: u32| {
             let like = if number.is_multiple_of(10) { projects.div_ceil(10) } else { projects };
@@ -42,7 +42,7 @@ impl Crowd {
         &self.projects
     }
 
-    /// A number below another; the same after the same ones (splitmix64).
+    /// The next random number below `bound`, the same in every run (splitmix64).
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.dice ^ (self.dice >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +50,7 @@ impl Crowd {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// The next job.
+    /// Draws the next job.
     pub(crate) fn job(&mut self) -> JobSpec {
         let project = self.below(self.projects.len() as u64) as usize;
         let size = size(SIZES[self.below(SIZES.len() as u64) as usize]);
@@ -69,7 +69,7 @@ impl Crowd {
         }
     }
 
-    /// The next job with an environment as a person has one.
+    /// Draws the next job, with an environment of a usual size.
     pub(crate) fn submission(&mut self) -> Submission {
         let variable = |number| (format!("VARIABLE_{number:02}"), "x".repeat(64));
         let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
@@ -91,7 +91,7 @@ fn size(text: &str) -> Size {
     }
 }
 
-/// The GPUs, with nobody on them.
+/// The GPUs, without use outside of jobs.
 pub(crate) fn gpus() -> Vec<Gpu> {
     let gpu = |index: u32| Gpu {
         index,

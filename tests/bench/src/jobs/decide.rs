@@ -1,4 +1,4 @@
-//! Decisions: each time that a job ends, comes or makes room, until there is nothing more to move.
+//! Decisions of the quota scheduler: one each time that a job ends, is submitted or makes room.
 
 use std::time::Instant;
 
@@ -10,22 +10,22 @@ use tranche_domain::jobs::{Action, Exit, MemberId, QuotaScheduler};
 use crate::Scale;
 use crate::crowd::{Crowd, gpus};
 
-/// Jobs for each project where projects become more with the jobs.
+/// Jobs for each project on the curve where the number of projects grows with the jobs.
 const JOBS_OF_EACH: u32 = 50;
-/// How many jobs the points of a curve have. With fewer than a hundred projects their quotas are larger than most jobs, and
-/// little is to be looked for: that is another game, and no point to measure growth from.
+/// Numbers of queued jobs at the points of a curve. With fewer than a hundred projects the quotas are larger than most
+/// jobs, and the search is short, so that such a point is no start for growth.
 const POINTS: [usize; 5] = [5000, 10_000, 20_000, 40_000, 80_000];
-/// A point is the median of the means of so many lots.
+/// Number of lots, the median of whose means is a point.
 const LOTS: usize = 15;
 
-/// What a decision costs, in ms, with so many jobs queued.
+/// Cost of a decision in milliseconds, by the number of queued jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     pub(crate) name: &'static str,
     pub(crate) points: Vec<(usize, f64)>,
 }
 
-/// A board where there is always somebody to decide about.
+/// A quota scheduler with jobs that never run out.
 struct Game {
     scheduler: QuotaScheduler,
     crowd: Crowd,
@@ -49,7 +49,7 @@ impl Game {
         self.scheduler.submit(self.crowd.job()).map(drop).map_err(|refusal| refusal.to_string())
     }
 
-    /// Decides; how long that took, in ms.
+    /// Makes a decision; returns its length in milliseconds.
     fn decide(&mut self) -> f64 {
         let begun = Instant::now();
         let moves = self.scheduler.decide();
@@ -66,7 +66,7 @@ impl Game {
         took
     }
 
-    /// Whoever was told to leave has left; or else somebody comes to its end, and another job is handed in.
+    /// Ends a member that was to stop; if there is none, completes a running one and submits another job.
     fn change(&mut self) -> Result<()> {
         if let Some(member) = self.leaving.pop() {
             self.scheduler.member_exited(member, Exit::Requeued);
@@ -79,7 +79,7 @@ impl Game {
         self.submit()
     }
 
-    /// Length of each of a number of decisions, in ms.
+    /// Length of each of `count` decisions, in milliseconds.
     fn decisions(&mut self, count: usize) -> Result<Vec<f64>> {
         (0..count).map(|_| self.change().map(|()| self.decide())).collect()
     }
@@ -121,7 +121,7 @@ fn curve(
     Ok(Curve { name, points: points.iter().map(point).collect::<Result<_>>()? })
 }
 
-/// By how much the cost grew from the first point to the last, beside n log n.
+/// Growth of the cost from the first point to the last, divided by that of n log n.
 fn beyond(points: &[(usize, f64)]) -> f64 {
     let n_log_n = |jobs: usize| jobs as f64 * (jobs as f64).ln();
     match (points.first(), points.last()) {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_told_from_n_log_n() {
+    fn growth_is_compared_with_n_log_n() {
         let grows = |cost: fn(f64) -> f64| [10, 1000].map(|jobs| (jobs, cost(jobs as f64)));
         assert!((beyond(&grows(|n| n * n.ln())) - 1.0).abs() < 1e-9);
         assert!(beyond(&grows(|n| n * n)) > 10.0 && beyond(&grows(|n| n)) < 1.0);
@@ -143,10 +143,10 @@ mod tests {
     }
 
     #[test]
-    fn the_game_goes_on_for_ever_with_as_many_in_the_queue() {
+    fn decisions_leave_about_as_many_jobs_queued() {
         let mut game = Game::begin(20, 200).expect("it begins");
         game.decide();
-        assert_eq!(game.decisions(300).expect("it goes on").len(), 300);
+        assert_eq!(game.decisions(300).expect("jobs never run out").len(), 300);
         let waiting = game.scheduler.jobs().values().filter(|job| job.placed == 0).count();
         assert!((100..=300).contains(&waiting), "{waiting}");
     }

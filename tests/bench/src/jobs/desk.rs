@@ -1,4 +1,4 @@
-//! Submissions at the desk: checked, entered, and on the disk when that returns.
+//! Submissions to the job controller: checked, recorded, and on the disk when the call returns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::Scale;
 use crate::crowd::{Crowd, gpus};
 use crate::disk::{Beside, Place};
 
-/// After so many submissions a page is written for comparison.
+/// Number of submissions after which a page is written for comparison.
 const BETWEEN: usize = 10;
 /// Number of requests for the list.
 const LISTS: usize = 20;
@@ -70,7 +70,7 @@ impl Site for Still {
 pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()> {
     let folder = place.path("desk");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // Nobody is started: the desk is not at work, only asked.
+    // No job is started: the loop of the controller does not run, only requests are made.
     let launcher = Launcher { program: "/nonexistent".into(), socket: "/nonexistent".into() };
     let desk = JobController::open(&folder, Still, launcher).map_err(|error| error.to_string())?;
     let mut crowd = Crowd::of(scale.projects);
@@ -80,25 +80,25 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
     let (mut took, mut beside) = (Vec::new(), Beside::of(place)?);
     // Another user's job would need a ticket of a job launcher.
     let owner = Owner { uid: getuid().as_raw(), gid: getgid().as_raw() };
-    let asker = Requester { uid: owner.uid, admin: true };
+    let requester = Requester { uid: owner.uid, admin: true };
     for number in 0..scale.jobs {
         let submission = crowd.submission();
         let begun = Instant::now();
-        desk.submit(submission, owner, asker).map_err(|error| error.to_string())?;
+        desk.submit(submission, owner, requester).map_err(|error| error.to_string())?;
         took.push(begun.elapsed().as_secs_f64() * 1e3);
         if number % BETWEEN == 0 {
             beside.write()?;
         }
     }
     place.within(report, "desk_submit", &took, &mut beside, 5.0);
-    let lists: Result<Vec<f64>> = (0..LISTS).map(|_| list(&desk, asker, scale.jobs)).collect();
+    let lists: Result<Vec<f64>> = (0..LISTS).map(|_| list(&desk, requester, scale.jobs)).collect();
     report.figure("desk_list_ms", place.name, "ms", &lists?);
     Ok(())
 }
 
-fn list(desk: &JobController<Still>, asker: Requester, jobs: usize) -> Result<f64> {
+fn list(desk: &JobController<Still>, requester: Requester, jobs: usize) -> Result<f64> {
     let begun = Instant::now();
-    let listed = desk.jobs(None, None, asker).map_err(|error| error.to_string())?.len();
+    let listed = desk.jobs(None, None, requester).map_err(|error| error.to_string())?.len();
     let took = begun.elapsed().as_secs_f64() * 1e3;
     if listed == jobs { Ok(took) } else { Err(format!("{listed} of {jobs} jobs are listed")) }
 }

@@ -12,18 +12,18 @@ use tempfile::TempDir;
 
 /// A page of the store, in bytes.
 const PAGE: usize = 4096;
-/// As many as are written in turns.
+/// Number of pages that are written in turns.
 const PAGES: u64 = 256;
 
-/// A folder that is gone afterwards.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// What it is called in reports.
+    /// Name of the place in reports.
     pub(crate) name: &'static str,
     dir: TempDir,
 }
 
-/// On the disk of a folder, and in memory, where there is such.
+/// A place on the disk of a folder, and one in memory if `/dev/shm` exists.
 pub(crate) fn places(folder: &Path) -> Result<Vec<Place>> {
     let memory = Path::new("/dev/shm");
     let there = [("disk", folder), ("memory", memory)].into_iter();
@@ -42,12 +42,14 @@ impl Place {
         Ok(Self { name, dir })
     }
 
-    /// The path of something in it.
+    /// Path of a file in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Something that takes so long on this disk that its goal says nothing about us is reported.
+    /// Claims that the 99th percentile is within a goal in milliseconds.
+    ///
+    /// If a page on this disk takes more than half of the goal, the claim is reported only.
     pub(crate) fn within(
         &self,
         report: &mut Report,
@@ -66,7 +68,7 @@ impl Place {
     }
 }
 
-/// What writing a page takes meanwhile, by itself.
+/// Times of writing a page by itself meanwhile, in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Beside {
     file: File,
@@ -83,7 +85,7 @@ impl Beside {
         Ok(Self { file, took: Vec::new() })
     }
 
-    /// Writes one, and waits until it is on the disk.
+    /// Writes a page, and waits until it is on the disk.
     pub(crate) fn write(&mut self) -> Result<()> {
         let begun = Instant::now();
         let at = self.took.len() as u64 % PAGES * PAGE as u64;

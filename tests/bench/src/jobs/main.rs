@@ -1,10 +1,11 @@
-//! What jobs cost where they are many: a decision, a submission and a list with thousands queued on sixteen GPUs.
+//! Costs of a decision, a submission and a list with thousands of jobs queued on sixteen GPUs.
 //!
 //! Laws:
-//! - Decisions are measured on the board by itself, submissions at the desk with its store and through the daemon's socket.
-//! - What waits for a disk is measured beside that disk's own time for a page, sample by sample, and once more in memory:
-//!   a goal that the disk alone takes up is reported and not decided.
-//! - The same crowd of projects and jobs every time.
+//! - Decisions are measured on the quota scheduler by itself, submissions at the job controller with its store and
+//!   through the daemon's socket.
+//! - An operation that waits for a disk is measured beside that disk's own time for a page, sample by sample, and once
+//!   more in memory: a goal that the disk alone takes up is reported and not decided.
+//! - The crowd of projects and jobs is the same in every run.
 #![forbid(unsafe_code)]
 
 mod crowd;
@@ -28,36 +29,36 @@ struct Options {
     /// A tenth of the jobs.
     #[arg(long)]
     quick: bool,
-    /// Only these.
+    /// Measure only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Where to write the report; the store that is measured lies beside it meanwhile.
+    /// Path of the report in JSON; the store that is measured lies beside it meanwhile.
     #[arg(long, default_value = "target/report/bench-jobs.json")]
     report: PathBuf,
-    /// Where to draw the cost of decisions [default: jobs-decisions.svg beside the report].
+    /// Path of the drawing of decision costs [default: jobs-decisions.svg beside the report].
     #[arg(long)]
     plot: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
 }
 
-/// What can be measured by itself.
+/// Part that can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// What a decision costs.
+    /// Cost of a decision of the quota scheduler.
     Decisions,
-    /// What a submission costs at the desk.
+    /// Cost of submissions and lists in the job controller.
     JobController,
-    /// And through the socket, with lists.
+    /// Cost of submissions and lists through the daemon's socket.
     Socket,
 }
 
-/// How many of each.
+/// Numbers of projects, queued jobs and measured decisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) projects: u32,
     pub(crate) jobs: usize,
-    /// Decisions of each kind.
+    /// Decisions of the main measurement; a point of a curve has a third of them.
     pub(crate) decisions: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a decision costs with so many jobs queued, drawn beside n log n, both axes logarithmic.
+//! Drawing of decision costs by the number of queued jobs, beside n log n, both axes logarithmic.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use bench::Result;
 
 use crate::decide::Curve;
 
-/// Colours that most people can tell from each other.
+/// Colours that most readers can distinguish.
 const COLOURS: [&str; 2] = ["#0072b2", "#d55e00"];
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
@@ -17,7 +17,7 @@ const TOP: f64 = 48.0;
 const BOTTOM: f64 = 360.0;
 const RIGHT: f64 = 700.0;
 
-/// Text into a `String` cannot fail to be written.
+/// Appends a line to a `String`, which cannot fail.
 macro_rules! put {
     ($page:expr, $($form:tt)*) => { let _ = writeln!($page, $($form)*); };
 }
@@ -31,7 +31,7 @@ pub(crate) fn draw(path: &Path, curves: &[Curve]) -> Result<()> {
     Ok(())
 }
 
-/// From where to where, in whole powers.
+/// Ranges of the axes: jobs in powers of two, cost in whole powers of ten.
 struct Axes {
     jobs: (f64, f64),
     cost: (i32, i32),
@@ -65,7 +65,7 @@ fn page(curves: &[Curve]) -> String {
     let mut page = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">Time of a decision with so many jobs queued on 16 GPUs, \
+         <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">Time of a decision by the number of jobs queued on 16 GPUs, \
          simulated</text>\n"
     );
     let points: Vec<(usize, f64)> = curves.iter().flat_map(|curve| curve.points.clone()).collect();
@@ -133,8 +133,8 @@ mod tests {
             let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
             assert!((LEFT..=RIGHT).contains(&x) && (TOP..=BOTTOM).contains(&y), "{point}");
         }
-        for said in ["0.01 ms", "simulated", "1000", "n log n"] {
-            assert!(page.contains(said), "{said}");
+        for text in ["0.01 ms", "simulated", "1000", "n log n"] {
+            assert!(page.contains(text), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Submissions and lists through the daemon's socket, as people have them, while its jobs run and make way.
+//! Submissions and lists through the daemon's socket, while its jobs run and make room.
 
 use std::process::Stdio;
 use std::thread;
@@ -18,11 +18,11 @@ use crate::Scale;
 use crate::crowd::Crowd;
 use crate::disk::{Beside, Place};
 
-/// After so many submissions a page is written for comparison.
+/// Number of submissions after which a page is written for comparison.
 const BETWEEN: usize = 10;
 /// Number of requests for the list.
 const LISTS: usize = 20;
-/// Time in which all jobs have left at the end.
+/// Time within which all jobs have ended at the close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The daemon, with sixteen GPUs, and a connection to it.
@@ -56,7 +56,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Hands a job in; how long that took, in ms.
+    /// Submits a job; returns the length of the request in milliseconds.
     fn submit(&mut self, crowd: &mut Crowd) -> Result<f64> {
         let message = v1::SubmitJobRequest::from(crowd.submission());
         let begun = Instant::now();
@@ -70,7 +70,7 @@ impl Counter {
         Ok(answer.map_err(|status| status.to_string())?.into_inner().jobs)
     }
 
-    /// `tranche list -A`, from its start to its end, in ms.
+    /// Time of `tranche list -A` from its start to its end, in milliseconds.
     fn command(&self) -> Result<f64> {
         let mut command = self.node.tranche();
         command.args(["list", "-A"]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -83,7 +83,7 @@ impl Counter {
         }
     }
 
-    /// Ends those who run; nobody else starts.
+    /// Cordons all GPUs, so that no job starts, and deletes the running jobs.
     fn close(mut self) -> Result<()> {
         for gpu in 0..16 {
             run(self.node.tranche().args(["gpu", "cordon", &gpu.to_string()]))?;
@@ -133,13 +133,13 @@ fn lists(counter: &mut Counter, scale: Scale, place: &Place, report: &mut Report
         return Err(format!("{} jobs are listed, and {runs} of them run", listed.len()));
     }
     report.figure("jobs_running", place.name, "", &[runs as f64]);
-    let mut asked = Vec::new();
+    let mut took = Vec::new();
     for _ in 0..LISTS {
         let begun = Instant::now();
         counter.list()?;
-        asked.push(begun.elapsed().as_secs_f64() * 1e3);
+        took.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    report.figure("socket_list_ms", place.name, "ms", &asked);
+    report.figure("socket_list_ms", place.name, "ms", &took);
     let commands: Vec<f64> = (0..LISTS).map(|_| counter.command()).collect::<Result<_>>()?;
     report.figure("command_list_ms", place.name, "ms", &commands);
     report.at_most(&format!("command_list_worst_ms_{}", place.name), greatest(&commands), "ms", 200.0);

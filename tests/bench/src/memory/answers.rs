@@ -1,4 +1,4 @@
-//! What a program is told at once: how much is free, and that there is no more.
+//! Answers that a slice gives at once: free memory, and refusals at the cap.
 
 use bench::Result;
 use bench::client::Client;
@@ -8,7 +8,7 @@ use bench::variant::Variant;
 
 use crate::measure::{BLOCK, STEPS};
 
-/// `cuMemGetInfo`: again and again, and once after each change.
+/// Times of `cuMemGetInfo`, again and again, and once after each change.
 pub(crate) fn views(
     node: &Node,
     variants: &[Variant],
@@ -38,7 +38,7 @@ pub(crate) fn views(
     Ok(())
 }
 
-/// Refusals where what the slice holds leaves no room. The bare driver refuses nothing.
+/// Times of refusals in a full slice. The bare driver refuses nothing.
 pub(crate) fn rejections(
     node: &Node,
     variants: &[Variant],
@@ -65,7 +65,7 @@ pub(crate) fn rejections(
     Ok(())
 }
 
-/// The same while the slice is full of processes that live and do nothing.
+/// The same among 256 processes of the slice that do nothing.
 pub(crate) fn crowded(node: &Node, rounds: usize, report: &mut Report) -> Result<()> {
     let variants = [Variant::Native, Variant::Ours];
     let mut crowd = node.client(&Variant::Ours)?;
@@ -75,8 +75,10 @@ pub(crate) fn crowded(node: &Node, rounds: usize, report: &mut Report) -> Result
     crowd.ask("endcrowd").map(drop)
 }
 
-/// Refusals of what would fit into the slice, but not beside what one sibling holds, while another has credit for
-/// nearly half of it that it does not use: it would have to be taken back before anybody is granted anything.
+/// Times of refusals while one sibling holds half of the slice and another has unused credit.
+///
+/// That credit, nearly half of the slice, would have to be recalled before anything is granted; the request would fit
+/// into the slice, but not beside the first sibling.
 pub(crate) fn rejections_with_credit_elsewhere(node: &Node, times: usize, report: &mut Report) -> Result<()> {
     let mut clients: Vec<Client> = (0..3).map(|_| node.client(&Variant::Ours)).collect::<Result<_>>()?;
     let total = clients[0].ask("total")?;
@@ -92,9 +94,10 @@ pub(crate) fn rejections_with_credit_elsewhere(node: &Node, times: usize, report
     Ok(())
 }
 
-/// Two processes take turns with more than half of the slice each, so that every time the daemon has to take
-/// the credit for it back from the other one before it can answer. Beside it, in the same rhythm, what it takes to ask
-/// a process that only echoes: below that no daemon comes.
+/// Times of allocations for which the daemon has to recall the credit of another process first.
+///
+/// Two processes take turns with more than half of the slice each. Beside them, in the same rhythm, the round trip to a
+/// process that only echoes is measured: no daemon can answer faster.
 pub(crate) fn recalls(node: &Node, turns: usize, report: &mut Report) -> Result<()> {
     let mut clients = [node.client(&Variant::Ours)?, node.client(&Variant::Ours)?];
     let bytes = (clients[0].ask("total")? * 0.6) as u64;

@@ -1,5 +1,6 @@
-//! Instructions per allocation and its release, per launch, and per fill that does not count, counted by callgrind: the
-//! figure that no busy machine disturbs.
+//! Instructions of calls, counted by callgrind: figures that no busy machine disturbs.
+//!
+//! The calls are an allocation with its release, a launch, and a fill that is not counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,26 +13,26 @@ use bench::variant::Variant;
 const FEW: u64 = 2_000;
 const MANY: u64 = 12_000;
 
-/// Tests if there is something to count with.
+/// True if `valgrind` is installed.
 pub(crate) fn possible() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// So many launches, and so many more, that what is done once in thousands counts.
+/// Calls of the short run; the long run has 11 times as many: work done once in thousands counts.
 const LAUNCHES: u64 = 20_000;
 
-/// Instructions of one pair.
+/// Instructions of an allocation and its release.
 pub(crate) fn of_a_pair(node: &Node, stage: &Stage, variant: &Variant) -> Result<f64> {
     of_each(node, stage, variant, &["pairs", "2097152", "1000"], (FEW, MANY))
 }
 
-/// Calls of one function, in a form of the client's that makes no others.
+/// Calls of one function, in a form of the client that makes no others.
 struct Calls {
     what: &'static str,
     form: &'static str,
     function: &'static str,
-    /// The most that a slice may add to one that goes on to the driver at once. Now and then one does not, and how often
-    /// that is hangs on the clock.
+    /// Most instructions that a slice may add to a call that is passed to the driver at once. Some are not; their
+    /// number depends on the clock.
     most: f64,
 }
 
@@ -39,7 +40,7 @@ const LAUNCHING: Calls = Calls { what: "a launch", form: "launches", function: "
 const MOVING: Calls =
     Calls { what: "a fill that is not counted", form: "transfers", function: "cuMemsetD8Async", most: 10.0 };
 
-/// Instructions of one call: of all that it comes to, and of the functions of its name alone.
+/// Instructions of one call: with all that it calls, and of the functions of its name alone.
 fn of_a_call(node: &Node, stage: &Stage, variant: &Variant, calls: &Calls) -> Result<[f64; 2]> {
     let each = of_each(node, stage, variant, &[calls.form], (LAUNCHES, 11 * LAUNCHES))?;
     let counted = std::env::temp_dir().join(format!("bench-calls-{}", std::process::id()));
@@ -52,8 +53,9 @@ fn of_a_call(node: &Node, stage: &Stage, variant: &Variant, calls: &Calls) -> Re
     Ok([each, own_cost(&text?, calls.function) as f64 / LAUNCHES as f64])
 }
 
-/// What functions of a name cost by themselves, in callgrind's words: a line of numbers after `fn=`, but not the one
-/// after `calls=`, which is what was called.
+/// Own cost of the functions of a name in callgrind's output.
+///
+/// It is the sum of the lines of numbers after `fn=`, without each after `calls=`, which has the callee's cost.
 fn own_cost(text: &str, name: &str) -> u64 {
     let (mut inside, mut called, mut sum) = (false, false, 0);
     for line in text.lines() {
@@ -87,14 +89,16 @@ fn count(node: &Node, stage: &Stage, variant: &Variant, form: &[&str], times: u6
     command.args(form).arg(times.to_string());
     // Callgrind reports on the standard error.
     let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let counted = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let counted = stderr.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
     counted
         .filter(|_| output.status.success())
-        .ok_or_else(|| format!("{command:?}: {}\n{said}", output.status))
+        .ok_or_else(|| format!("{command:?}: {}\n{stderr}", output.status))
 }
 
-/// Fails if a slice adds more instructions than that.
+/// True if a slice adds at most `most` instructions to an allocation and its release.
+///
+/// Launches and fills have bounds of their own.
 pub(crate) fn gate(stage: &Stage, most: u64) -> Result<bool> {
     run(Command::new("valgrind").arg("--version"))?;
     let node = Node::start(stage, Driver::Stub, "0.9")?;
@@ -109,7 +113,7 @@ pub(crate) fn gate(stage: &Stage, most: u64) -> Result<bool> {
     Ok(added <= most as f64 && launches && transfers)
 }
 
-/// Says what a slice adds to each call, and whether that is within bounds.
+/// Prints the instructions that a slice adds to each call; true if they are within bounds.
 fn is_cheap(node: &Node, stage: &Stage, calls: &Calls) -> Result<bool> {
     let [native, native_own] = of_a_call(node, stage, &Variant::Native, calls)?;
     let [ours, ours_own] = of_a_call(node, stage, &Variant::Ours, calls)?;
@@ -119,7 +123,7 @@ fn is_cheap(node: &Node, stage: &Stage, calls: &Calls) -> Result<bool> {
          with all that is done now and then"
     );
     if own <= 0.0 {
-        return Err(format!("{what} did not come through the slice's function"));
+        return Err(format!("{what} did not pass through the slice's function"));
     }
     Ok(own <= *most)
 }

@@ -1,11 +1,12 @@
-//! What slices cost in memory management: the same program bare, in a slice, and under a third party's library
-//! where one is given, in turns.
+//! Cost of slices in memory management.
+//!
+//! The same program runs bare, in a slice, and under a third party's library if one is given, in turns.
 //!
 //! Laws:
 //! - A figure is the median of rounds, with the least and the greatest beside it; each round measures every
 //!   variant before the next round begins. Short loops are timed in batches, and a round counts the quickest
 //!   batch: the one that other programs disturbed least.
-//! - The driver is a stub that answers at once, so that what is left is ours; where memory really has to be
+//! - The driver is a stub that answers at once, so that the rest is the slice's cost; where memory really has to be
 //!   counted, the simulated driver counts it.
 //! - A claim that does not hold makes the program fail.
 #![forbid(unsafe_code)]
@@ -22,16 +23,16 @@ use bench::report::Report;
 use bench::{Result, interrupt};
 use clap::Parser;
 
-/// Measures what slices cost.
+/// Measures the cost of slices in memory management.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Fewer rounds.
+    /// Measure 3 rounds instead of 9, and fewer repetitions in each.
     #[arg(long)]
     quick: bool,
     /// Only count instructions, and fail above this many added to an allocation and its release.
     #[arg(long, value_name = "MOST")]
     instructions: Option<u64>,
-    /// Where to write the report.
+    /// Path of the report in JSON; Markdown is written beside it.
     #[arg(long, default_value = "target/report/bench-memory.json")]
     report: PathBuf,
     #[command(flatten)]

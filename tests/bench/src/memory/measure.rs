@@ -1,4 +1,4 @@
-//! The measurements, and what each has to show.
+//! Measurements of memory management, and the claims of each.
 
 use std::thread;
 
@@ -14,11 +14,11 @@ use crate::{answers, instructions};
 
 /// Steps in a loop that is timed.
 pub(crate) const STEPS: u32 = 40_000;
-/// A whole block, as most allocations of frameworks are, and a small allocation that shares one.
+/// Bytes of a whole block, as most allocations of frameworks are, and of one that shares a block.
 pub(crate) const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 64 << 10;
 
-/// Loops that each variant runs each round: name, order, and what is done before.
+/// Loops that each variant runs each round: name, order, and preparation.
 fn loops() -> Vec<(&'static str, String, Before)> {
     let pairs = |bytes: u64, live: u32| format!("pairs {bytes} {live} {STEPS}");
     vec![
@@ -36,7 +36,7 @@ enum Before {
     NearlyFull,
 }
 
-/// Everything.
+/// Makes all measurements, and records them in the report.
 pub(crate) fn all(stage: &Stage, quick: bool, report: &mut Report) -> Result<()> {
     let rounds = if quick { 3 } else { 9 };
     let many = if quick { 20 } else { 100 };
@@ -103,7 +103,7 @@ fn rates(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) 
     for round in 0..rounds {
         for (at, count) in counts.iter().enumerate() {
             for (variant, (client, rates)) in variants.iter().zip(clients.iter_mut().zip(&mut rates)) {
-                // Third parties may take half a minute to start so many.
+                // A third party's library may take half a minute to start 256 processes.
                 if *count == 256 && round > 0 && matches!(variant, Variant::Peer { .. }) {
                     continue;
                 }
@@ -126,7 +126,7 @@ fn rates(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) 
     Ok(())
 }
 
-/// Starts of 256 processes at once, beside bare ones; returns the ratio of the times that it takes.
+/// Starts of 256 processes at once, beside bare ones; returns the median ratio of both times.
 fn starts(node: &Node, variants: &[Variant], rounds: usize, when: &str, report: &mut Report) -> Result<f64> {
     const COUNT: f64 = 256.0;
     let mut clients: Vec<Client> =
@@ -156,8 +156,9 @@ fn starts(node: &Node, variants: &[Variant], rounds: usize, when: &str, report: 
     Ok(report.figure(&format!("startup_256_procs{when}_ratio"), "ours", "", &ratios))
 }
 
-/// From the kernel's word that a process has ended to a sibling's getting what it held. On the stub there is
-/// nothing else to tear down.
+/// Time from the end of a process, as the kernel reports it, until a sibling is granted its memory.
+///
+/// The stub has nothing else to tear down.
 fn reclaims(node: &Node, times: usize, report: &mut Report) -> Result<()> {
     let mut client = node.client(&Variant::Ours)?;
     let bytes = (client.ask("total")? * 0.6) as u64;
@@ -168,7 +169,7 @@ fn reclaims(node: &Node, times: usize, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// From the start of `tranche slice resize` to a running process's seeing the new size.
+/// Time from the start of `tranche slice resize` until a running process reads the new size.
 fn resizes(node: &Node, times: usize, report: &mut Report) -> Result<()> {
     let mut client = node.client(&Variant::Ours)?;
     let mut ms = Vec::new();
@@ -202,7 +203,7 @@ fn counted(node: &Node, stage: &Stage, variants: &[Variant], report: &mut Report
     Ok(())
 }
 
-/// Eight processes race for half of a simulated GPU, and the GPU says what they got.
+/// Excess over the cap, by the GPU's count, when eight processes race for half of a simulated GPU.
 fn overshoot(stage: &Stage, rounds: usize, report: &mut Report) -> Result<()> {
     let node = Node::start(stage, Driver::Simulated, "0.5")?;
     let (mut over, mut used) = (Vec::new(), Vec::new());

@@ -5,8 +5,9 @@ use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 
-/// A bench's exit status, its report, and what it printed. Nothing, with a reason printed, where the tree is not staged;
-/// a failure where everything is required.
+/// Runs a bench; returns its exit status, its report and its output.
+///
+/// If the tree is not staged, it prints that and returns none, or fails if `TRANCHE_REQUIRE` is `all`.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<(ExitStatus, Value, String)> {
     let stage = std::env::var_os("TRANCHE_STAGE")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/stage"), PathBuf::from);
@@ -21,7 +22,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Option<(ExitStatus, Valu
     let mut bench = Command::new(program);
     bench.args(arguments).arg("--stage").arg(stage).arg("--report").arg(&file);
     let output = bench.output().expect("it starts");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let report = serde_json::from_slice(&std::fs::read(&file).expect(&said)).expect(&said);
-    Some((output.status, report, said))
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let report = serde_json::from_slice(&std::fs::read(&file).expect(&text)).expect(&text);
+    Some((output.status, report, text))
 }
