@@ -1,7 +1,7 @@
-//! What slices there must be, whatever happened to the daemon.
+//! Slices that must exist, whatever happened to the daemon.
 //!
-//! A change that was answered is in force. One that was cut off is in force or not, and nothing between; which of the two
-//! is seen at the next look, and stays so.
+//! A change that was answered is in force. One that was cut off is in force or not, and nothing between; the next
+//! comparison shows which of the two, and it stays so.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +11,43 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default)]
 pub struct Book(BTreeMap<String, Entry>);
 
-/// What is known of a slice.
+/// States that a slice may have.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Caps that it may have, in bytes: more than one where a change of it was cut off.
+    /// Caps that it may have, in bytes: more than one if a change of it was cut off.
     caps: Vec<u64>,
-    /// Whether its launches are held.
+    /// Values that its freeze may have: both if a change of it was cut off.
     frozen: Vec<bool>,
-    /// True if it may also not be there: its making or its end was cut off.
+    /// True if it may also be missing: its creation or its deletion was cut off.
     perhaps: bool,
-    /// All else that never changes, once it was seen.
+    /// Values that never change, from the first comparison on.
     rest: Option<Value>,
 }
 
-/// A change.
+/// A change of one slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A new slice with this cap.
+    /// A new slice with this cap in bytes.
     Create(u64),
-    /// Another cap.
+    /// Another cap in bytes.
     Resize(u64),
-    /// Its launches are held, or are not.
+    /// Launches are held, or pass again.
     Freeze(bool),
-    /// Its end.
+    /// The end of the slice.
     Delete,
 }
 
 /// Outcome of a call for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With a yes.
+    /// The daemon confirmed the change.
     Done,
-    /// With the daemon.
+    /// The daemon ended before its answer.
     CutOff,
 }
 
 impl Book {
-    /// A slice is to be changed and the call ended so.
+    /// Records a change of a slice and the outcome of its call.
     pub fn note(&mut self, name: &str, change: Change, ended: Ended) {
         let sure = ended == Ended::Done;
         match (change, self.0.get_mut(name)) {
@@ -63,18 +63,19 @@ impl Book {
         }
     }
 
-    /// The names of those that are there for certain, or perhaps.
+    /// Names of the slices that exist for certain, or perhaps.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Tests if it is known what there is of a slice, be it nothing.
+    /// True if a slice has exactly one possible state, which may be that it is missing.
     pub fn is_sure(&self, name: &str) -> bool {
         self.0.get(name).is_none_or(|entry| !entry.perhaps && entry.caps.len() + entry.frozen.len() == 2)
     }
 
-    /// Compares with what `tranche smi --json` shows, slices that are `others` aside; says what is wrong. From then on
-    /// what was in doubt is as it was seen.
+    /// Compares with the JSON of `tranche smi`, except for slices that are `others`; returns the errors.
+    ///
+    /// From then on, states that were in doubt are as they were seen.
     pub fn compare(&mut self, snapshot: &Value, others: impl Fn(&str) -> bool) -> Vec<String> {
         let slices = snapshot["slices"].as_array().cloned().unwrap_or_default();
         let seen: BTreeMap<&str, &Value> =
@@ -92,7 +93,7 @@ impl Book {
             }
         });
         let strange = seen.keys().filter(|name| !self.0.contains_key(**name) && !others(name));
-        wrong.extend(strange.map(|name| format!("slice {name} has come from nowhere")));
+        wrong.extend(strange.map(|name| format!("slice {name} was not created")));
         wrong.extend(unbalanced(snapshot, &slices));
         wrong
     }
@@ -137,7 +138,7 @@ fn what_never_changes(slice: &Value) -> Value {
     Value::Object(rest)
 }
 
-/// What is promised of each GPU is what its slices have, to the byte and to the permille.
+/// Errors of GPUs whose committed bytes or permille are not the sum over their slices.
 fn unbalanced(snapshot: &Value, slices: &[Value]) -> Vec<String> {
     let parts = || {
         let of = |slice: &Value| slice["devices"].as_array().cloned().unwrap_or_default();
@@ -151,9 +152,9 @@ fn unbalanced(snapshot: &Value, slices: &[Value]) -> Vec<String> {
     let wrong = gpus.filter_map(|gpu| {
         let memory = sum(gpu, |_, device| device["cap"].as_u64().unwrap_or_default());
         let compute = sum(gpu, |slice, _| slice["compute"].as_u64().unwrap_or_default());
-        let said = (gpu["committed"].as_u64(), gpu["committed_compute"].as_u64());
-        (said != (Some(memory), Some(compute))).then(|| {
-            format!("of GPU {} {said:?} are promised, and slices have {memory}, {compute}", gpu["index"])
+        let committed = (gpu["committed"].as_u64(), gpu["committed_compute"].as_u64());
+        (committed != (Some(memory), Some(compute))).then(|| {
+            format!("of GPU {} {committed:?} are committed, slices have {memory}, {compute}", gpu["index"])
         })
     });
     wrong.collect()
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_must_be_there() {
+    fn answered_changes_must_be_in_force() {
         assert_eq!(count(&mut book(), &[]), 1);
         assert_eq!(count(&mut book(), &[("a", 8, false)]), 1);
         assert_eq!(count(&mut book(), &[("a", 7, true)]), 1);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_may_have_come_to_pass_or_not_and_stays_as_it_was_seen() {
+    fn cut_off_changes_stay_as_the_next_comparison_shows() {
         for cap in [7, 9] {
             let mut book = book();
             book.note("a", Change::Resize(9), Ended::CutOff);

@@ -1,4 +1,4 @@
-//! The parts of the campaign, and what is claimed of each.
+//! The parts of the campaign, and the claims of each.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,27 +11,27 @@ use stress::report::{Claim, commit};
 
 use crate::{clock, cycles, flood, full, kills, lost, torn};
 
-/// A part: something that goes wrong.
+/// A part of the campaign: one sort of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Part {
-    /// The daemon is killed, at random and at every point.
+    /// The daemon is killed, at random and at every crash point.
     Kills,
-    /// The disk is full, and then it is not.
+    /// The disk is full, and then has room again.
     Full,
-    /// What the daemon reads when it starts is torn.
+    /// Files that the daemon reads at its start are torn.
     Torn,
     /// The clock is set.
     Clock,
-    /// A GPU is lost and comes back.
+    /// A GPU is lost and returns.
     Lost,
     /// The sockets are flooded.
     Flood,
-    /// Slices are made and deleted, again and again.
+    /// Slices are created and deleted, again and again.
     Cycles,
 }
 
 impl Part {
-    /// All of them.
+    /// Every part, in the order of a run.
     pub const ALL: [Self; 7] =
         [Self::Kills, Self::Full, Self::Torn, Self::Clock, Self::Lost, Self::Flood, Self::Cycles];
 
@@ -61,29 +61,29 @@ pub struct Size {
     pub losses: u64,
     /// Connections of each sort in [`Part::Flood`].
     pub connections: u64,
-    /// Slices made and deleted in [`Part::Cycles`].
+    /// Slices created and deleted in [`Part::Cycles`].
     pub cycles: u64,
-    /// Seed of chance.
+    /// Seed of random numbers.
     pub seed: u64,
-    /// The daemon with points.
+    /// Path of the daemon with crash points.
     pub daemon: PathBuf,
 }
 
-/// What came of a part.
+/// Claims and figures of a part.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was promised, and whether it was kept.
+    /// Claims, each with its verdict.
     pub claims: Vec<Claim>,
-    /// Further figures, about which nothing is promised.
+    /// Further figures, about which nothing is claimed.
     pub figures: Vec<(&'static str, u64)>,
-    /// Deaths at each point.
+    /// Number of daemons that died at each crash point.
     pub deaths_at: BTreeMap<String, u64>,
-    /// Why it could not be tried here.
+    /// Reason for which the part cannot run here.
     pub skipped: Option<String>,
 }
 
 impl Outcome {
-    /// Tests if all that was promised was kept.
+    /// True if all claims of the part hold.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)
     }
@@ -118,7 +118,7 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked")
 }
 
-/// Everything, for machines.
+/// Report of all parts, as JSON.
 pub fn report(outcomes: &[(Part, Outcome)]) -> Value {
     let mut claims = Vec::new();
     let (mut figures, mut deaths_at, mut skipped) = (json!({}), json!({}), json!({}));
@@ -142,7 +142,7 @@ pub fn report(outcomes: &[(Part, Outcome)]) -> Value {
         "figures": figures, "deaths_at": deaths_at, "skipped": skipped})
 }
 
-/// A part, for a person.
+/// Prints the results of a part.
 pub fn show(part: Part, outcome: &Outcome) {
     if let Some(why) = &outcome.skipped {
         println!("SKIP: {}: {why}", part.name());

@@ -1,4 +1,4 @@
-//! Calls of the daemon without a command in between, where there are thousands of them.
+//! Calls of the daemon without a command in between, for parts that make thousands of them.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use tranche_rpc::v1::node_client::NodeClient;
 use tranche_rpc::v1::share::Kind;
 use tranche_rpc::v1::{CreateSliceRequest, DeleteSliceRequest, Share, SnapshotRequest};
 
-/// One connection.
+/// One connection to the daemon.
 pub(crate) struct Client {
     runtime: Runtime,
     node: NodeClient<Channel>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to the socket; panics if the daemon does not answer.
     pub(crate) fn of(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
         let node = runtime.block_on(tranche_rpc::connect(socket)).expect("the daemon takes connections");
         Self { runtime, node }
     }
 
-    /// Makes a slice of so much memory of a GPU.
+    /// Creates a slice with `memory` bytes of a GPU.
     pub(crate) fn create(
         &mut self,
         name: &str,
@@ -42,13 +42,13 @@ impl Client {
         self.runtime.block_on(self.node.create_slice(request)).map(drop)
     }
 
-    /// Deletes a slice.
+    /// Deletes a slice without force.
     pub(crate) fn delete(&mut self, name: &str) -> Result<(), Status> {
         let request = DeleteSliceRequest { name: name.into(), force: false };
         self.runtime.block_on(self.node.delete_slice(request)).map(drop)
     }
 
-    /// Looks at everything.
+    /// Requests a snapshot of the node.
     pub(crate) fn look(&mut self) -> Result<(), Status> {
         self.runtime.block_on(self.node.snapshot(SnapshotRequest {})).map(drop)
     }

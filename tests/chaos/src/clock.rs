@@ -1,4 +1,4 @@
-//! The clock is set, by hours and by years, forwards and back: what has a term has it by another clock.
+//! The wall clock is set, by hours and by years, forwards and back; terms run by another clock.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,10 @@ use crate::world::World;
 const HOUR: i64 = 3600;
 /// Settings of the clock in turn, in seconds from its value.
 const SHIFTS: [i64; 8] = [3 * HOUR, -3 * HOUR, 26 * HOUR, 0, -9000 * HOUR, 1, 9000 * HOUR, -26 * HOUR];
-/// How long a slice waits for whoever made it, and what may be between that and its end.
+/// Time for which an ephemeral slice waits for its first process, and the delay allowed until its end.
 const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
 const LATE: Duration = Duration::from_secs(5);
-/// Events that nothing but the clock could bring about here.
+/// Kinds of events that only the clock could cause here.
 const ALARMS: [&str; 8] = [
     "over-cap",
     "killed",
@@ -30,7 +30,7 @@ const ALARMS: [&str; 8] = [
     "history-incomplete",
 ];
 
-/// Sets the clock so many times.
+/// Sets the clock `jumps` times.
 pub(crate) fn run(jumps: u64) -> Outcome {
     let mut node = Node::without_daemon("v100x8");
     let clock = Clock::of(&mut node);
@@ -60,7 +60,7 @@ pub(crate) fn run(jumps: u64) -> Outcome {
     Outcome { claims, ..Outcome::default() }
 }
 
-/// The daemon's clock: how far it is from the machine's.
+/// Offset of the daemon's clock from the machine's, in a file.
 struct Clock(File);
 
 impl Clock {
@@ -80,7 +80,7 @@ impl Clock {
     }
 }
 
-/// Sets it again and again; how often the daemon has seen that.
+/// Sets the clock again and again; returns how often an event of the daemon had the new time.
 fn jumps_seen(world: &World, clock: &Clock, jumps: u64) -> u64 {
     let mut seen = 0;
     for (number, shift) in (0..jumps).zip(SHIFTS.iter().cycle()) {
@@ -107,12 +107,12 @@ fn now_s() -> i64 {
     since.as_secs().cast_signed()
 }
 
-/// Launches that were let through because nobody seemed to govern them.
+/// Launches that passed a closed gate because the daemon seemed to be away.
 fn degraded(world: &World) -> u64 {
     world.node().smi().slices.iter().map(|slice| slice.launches_degraded).sum()
 }
 
-/// A slice that waits for whoever made it: for its term, and no longer.
+/// An ephemeral slice that waits for its first process: for its term, and no longer.
 struct Waiting(std::time::Instant);
 
 impl Waiting {

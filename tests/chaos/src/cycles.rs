@@ -1,4 +1,4 @@
-//! Slices are made and deleted, again and again: nothing of them stays, neither on the disk nor in the daemon.
+//! Slices are created and deleted, again and again: nothing remains on the disk or in the daemon.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,17 +13,20 @@ use crate::campaign::Outcome;
 use crate::client::Client;
 use crate::world::{World, names};
 
-/// What the heap may grow by, whatever the number of slices: what tenants do meanwhile makes it a little more or less.
+/// Bytes by which the heap may grow for any number of slices.
+///
+/// The work of tenants meanwhile makes it a little more or less.
 const HEAP: u64 = 64 << 10;
-/// As far as pages show it.
+/// Bytes by which anonymous pages may grow.
 const PAGES: u64 = 4 << 20;
-/// Threads that wait for the driver come and go.
+/// Threads that may be added: those that wait for the driver start and end.
 const THREADS: u64 = 8;
-/// Events of each sort, so that the history is as full at first as it is in the end.
+/// Events of each sort, so that the history is as full at the start as at the end.
 const HISTORY: u64 = 2048;
 
-/// Makes and deletes so many slices, after half as many that are not counted: what is kept up to a bound takes that many to
-/// come to it.
+/// Creates and deletes `cycles` slices, after half as many that are not counted.
+///
+/// Data that is kept up to a bound reaches it with those.
 pub(crate) fn run(cycles: u64) -> Outcome {
     let mut node = Node::without_daemon("v100x8");
     let heap = Heap::of(&mut node);
@@ -33,7 +36,7 @@ pub(crate) fn run(cycles: u64) -> Outcome {
     let socket = world.node().socket();
     let mut client = Client::of(&socket);
     let mut cycle = |number: u64| {
-        // Of names that were used before, some are remembered and some are not any more.
+        // Names are used again: the daemon still remembers some of them, and others no longer.
         let name = format!("c{}", number % (cycles / 4).max(1));
         let made = client.create(&name, 64 << 20, 4, false).and_then(|()| client.delete(&name));
         world.toll.wrong_if(made.is_err(), "refused", || format!("{name}: {made:?}"));
@@ -72,7 +75,7 @@ fn outcome(cycles: u64, world: &World, before: &Load, after: &Load) -> Outcome {
     Outcome { claims, figures, ..Outcome::default() }
 }
 
-/// The daemon's heap, as a library in it counts.
+/// The daemon's heap in bytes, as a preloaded library counts it.
 struct Heap(PathBuf);
 
 impl Heap {
@@ -86,20 +89,20 @@ impl Heap {
         Self(page)
     }
 
-    /// The least of a while: what is there for a moment is no matter.
+    /// Least of 500 samples over 2.5 seconds: memory that is held for a moment does not count.
     fn least(&self) -> u64 {
         let file = File::open(&self.0).expect("the page is there");
-        let look = || {
+        let sample = || {
             sleep(Duration::from_millis(5));
             let mut word = [0; 8];
             file.read_exact_at(&mut word, 0).expect("a page has a first word");
             i64::from_le_bytes(word).max(0).cast_unsigned()
         };
-        (0..500).map(|_| look()).min().unwrap_or_default()
+        (0..500).map(|_| sample()).min().unwrap_or_default()
     }
 }
 
-/// What the daemon uses.
+/// Resources that the daemon uses.
 struct Load {
     heap: u64,
     pages: u64,
@@ -111,7 +114,7 @@ struct Load {
 
 impl Load {
     fn of(world: &World, heap: &Heap) -> Self {
-        // What ended last is tidied up within a second.
+        // The remains of the last slice are removed within a second.
         sleep(Duration::from_millis(1500));
         let node = world.node();
         let process = PathBuf::from(format!("/proc/{}", node.daemon_pid()));
@@ -131,7 +134,7 @@ impl Load {
     }
 }
 
-/// In bytes.
+/// Anonymous memory of a process in bytes.
 fn anonymous(smaps: &str) -> u64 {
     let line = smaps.lines().find_map(|line| line.strip_prefix("Anonymous:"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or_default() << 10

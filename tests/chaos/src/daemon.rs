@@ -1,4 +1,4 @@
-//! `tranched`, with its points: it says which it passes, and dies at the one that it is told to.
+//! `tranched` with crash points: it records those that it passes, and dies at the one that is set.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

@@ -1,4 +1,4 @@
-//! Strangers flood the sockets: with connections that say nothing, with rubbish, with half of something, and with calls.
+//! Other users flood the sockets: with silent connections, rubbish, half messages and calls.
 
 use std::fs;
 use std::io::Write;
@@ -17,16 +17,16 @@ use crate::campaign::Outcome;
 use crate::client::Client;
 use crate::world::World;
 
-/// Preface of HTTP/2, and a frame of which the rest never comes.
+/// Preface of HTTP/2, and a frame whose rest is never sent.
 const HALF_A_CALL: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\x40\0\x01\x04\0\0\0\x01";
-/// Half of what a tenant says first.
+/// Half of the first message of a tenant.
 const HALF_A_HELLO: &[u8] = b"TR";
-/// Who makes calls at a time.
+/// Number of threads that make calls at a time.
 const CALLERS: u64 = 8;
-/// The longest that a person may wait for an answer meanwhile.
+/// Longest time that a user may wait for an answer meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Floods each socket with so many connections of each sort.
+/// Floods each socket with `connections` connections of each sort.
 pub(crate) fn run(connections: u64) -> Outcome {
     let world = World::populate(Node::simulated("v100x8"));
     let before = Used::of(&world);
@@ -50,7 +50,7 @@ pub(crate) fn run(connections: u64) -> Outcome {
     world.close();
     let zero = |name| Claim::exactly(name, world.toll.count(name), "times", 0);
     let claims = vec![
-        // One that is turned away at once counts: its socket was there to be flooded.
+        // A connection that is closed at once counts: its socket was flooded.
         Claim::at_least("connections", made.load(SeqCst), "times", 3 * connections),
         Claim::at_least("calls", calls.load(SeqCst), "calls", connections / CALLERS * CALLERS),
         zero("answers_late"),
@@ -83,7 +83,7 @@ enum Sort {
 }
 
 impl Sort {
-    /// Connections that stay open.
+    /// Opens connections, which stay open until they are dropped.
     fn flood(self, path: &Path, connections: u64) -> Vec<UnixStream> {
         let mut chance = Chance::new(connections);
         (0..connections).filter_map(|_| self.connect(path, &mut chance)).collect()
@@ -93,13 +93,13 @@ impl Sort {
         let mut stream = UnixStream::connect(path).ok()?;
         stream.set_write_timeout(Some(Duration::from_millis(100))).ok()?;
         let rubbish: Vec<u8> = (0..256).map(|_| chance.number() as u8).collect();
-        let said: &[u8] = match self {
+        let bytes: &[u8] = match self {
             Self::Silent => &[],
             Self::Rubbish => &rubbish,
             Self::Half if path.ends_with("attach.sock") => HALF_A_HELLO,
             Self::Half => HALF_A_CALL,
         };
-        let _ = stream.write_all(said); // or it was turned away
+        let _ = stream.write_all(bytes); // the daemon may have closed it already
         Some(stream)
     }
 }
@@ -111,7 +111,7 @@ fn call(socket: &Path, times: u64, calls: &AtomicU64) {
     }
 }
 
-/// Whoever has a right to be served is, meanwhile.
+/// Checks that the daemon meanwhile serves commands and a new tenant.
 fn serves(world: &World) {
     let began = Instant::now();
     world.look();
@@ -133,7 +133,7 @@ fn serves(world: &World) {
     });
 }
 
-/// What the daemon has open.
+/// Open files of the daemon.
 struct Used {
     descriptors: usize,
 }
@@ -145,7 +145,7 @@ impl Used {
     }
 }
 
-/// What the flood brought goes with it.
+/// Checks that the descriptors of the flood are closed after it.
 fn dries_up(world: &World, before: &Used) {
     let dry = || Used::of(world).descriptors <= before.descriptors;
     let began = Instant::now();

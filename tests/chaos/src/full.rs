@@ -1,4 +1,4 @@
-//! The disk is full, and then it is not: what would have to be written down is refused, and all else goes on.
+//! The disk is full, and then has room again: changes that need it are refused, all else continues.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -13,7 +13,7 @@ use crate::campaign::Outcome;
 use crate::toll::Toll;
 use crate::world::World;
 
-/// Says that this process has a mount namespace of its own.
+/// Environment variable that is set if this process has its own mount namespace.
 pub const OWN_MOUNTS: &str = "CHAOS_OWN_MOUNTS";
 
 /// Fills the state directory, then the runtime directory.
@@ -27,7 +27,7 @@ pub(crate) fn run() -> Outcome {
     let disks = ["state", "run"].map(|name| Disk::mount(&node.dir().join(name)));
     node.start_daemon();
     let world = World::populate(node);
-    // Taken away before the node's directory is: in any case.
+    // Declared after `world`, so that the disks are unmounted before the node's directory is removed, in any case.
     let disks = disks;
     let mut refused = 0;
     for disk in &disks {
@@ -59,7 +59,7 @@ fn skipped(why: &str) -> Outcome {
     Outcome { claims, skipped: Some(why.into()), ..Outcome::default() }
 }
 
-/// One of them full; how many calls were refused as they should be.
+/// Fills one disk; returns the number of calls that were refused as they should be.
 fn blow(world: &World, disk: &Disk) -> u64 {
     call(world, &["slice", "create", "ends", "--memory", "1Gi", "--gpu", "4"]).success();
     world.book().note("ends", Change::Create(1 << 30), Ended::Done);
@@ -69,12 +69,12 @@ fn blow(world: &World, disk: &Disk) -> u64 {
     refused += refuses(world, &["slice", "create", "more", "--memory", "1Gi", "--gpu", "4"]);
     nothing_half_made(world, "more");
     if disk.is_state() {
-        // Of the runtime directory, this needs nothing.
+        // A resize needs no room in the runtime directory.
         refused += refuses(world, &["slice", "resize", "idle", "--memory", "123Mi"]);
     }
     world.look();
     ends(world, disk);
-    // A daemon can begin with a full disk, too.
+    // A daemon can start with a full disk, too.
     world.node_mut().kill_daemon();
     disk.fill();
     world.node_mut().start_daemon();
@@ -91,7 +91,7 @@ fn blow(world: &World, disk: &Disk) -> u64 {
     refused
 }
 
-/// What ends, ends, and stays so.
+/// Checks that a slice is deleted on a full disk.
 fn ends(world: &World, disk: &Disk) {
     let ended = call(world, &["slice", "delete", "ends"]);
     world.toll.wrong_if(ended.code != Some(0), "not_ended", || ended.to_string());
@@ -104,11 +104,11 @@ fn call(world: &World, words: &[&str]) -> Command {
     world.node().tranche(words)
 }
 
-/// A refusal in words: what was attempted, why not, and what to do.
+/// Returns 1 if a call is refused with a message that states the attempt and the reason, else 0.
 fn refuses(world: &World, words: &[&str]) -> u64 {
     let outcome = call(world, words);
-    let said = outcome.stderr.to_lowercase();
-    let in_words = outcome.code == Some(1) && said.contains("no space left") && said.contains("cannot");
+    let text = outcome.stderr.to_lowercase();
+    let in_words = outcome.code == Some(1) && text.contains("no space left") && text.contains("cannot");
     world.toll.wrong_if(!in_words, "not_refused", || outcome.to_string());
     u64::from(in_words)
 }
@@ -125,12 +125,12 @@ fn check_nothing(toll: &Toll, node: &Path, name: &str) {
     toll.wrong_if(beside.exists(), "half_made", || beside.display().to_string());
 }
 
-/// A small file system.
+/// A small file system in memory.
 struct Disk {
     path: PathBuf,
 }
 
-/// Room for the slices that are there and a few more: a slice's regions take a few megabytes.
+/// Room for the slices of the world and a few more: the regions of a slice take a few megabytes.
 const OPTIONS: &str = "size=48m,mode=0755";
 
 impl Disk {
@@ -149,7 +149,7 @@ impl Disk {
         self.path.join("ballast")
     }
 
-    /// To the last byte, with what was held for the state long used up.
+    /// Fills the disk to the last byte, without the reserve for the state.
     fn fill(&self) {
         let _ = fs::remove_file(self.path.join("reserve"));
         let mut file =

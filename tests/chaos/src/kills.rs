@@ -1,4 +1,4 @@
-//! The daemon is killed, at random and at every point, while slices come and go and tenants work.
+//! The daemon is killed, at random and at every crash point, while slices are changed and tenants work.
 
 mod guests;
 
@@ -22,16 +22,16 @@ use crate::points::{AIM, Aim, SAYS, Said};
 use crate::world::{World, names};
 use guests::Guests;
 
-/// Longest life of a daemon that does not come to its point.
+/// Longest life of a daemon that does not reach its crash point.
 const AIMED_LIFE: Duration = Duration::from_secs(3);
-/// Number of slices that come and go at a time.
+/// Number of names for slices that are created and deleted.
 const TRANSIENT: u64 = 8;
 
-/// Kills daemons until so many are dead, and one at least at each point.
+/// Kills at least `deaths` daemons, and at least one at each crash point.
 pub(crate) fn run(deaths: u64, seed: u64, program: PathBuf) -> Outcome {
     let node = Node::without_daemon("v100x8");
     let (documents, shim) = (node.dir().join("cdi"), node.stage().shim());
-    // The daemon with points has no libraries beside it.
+    // The daemon with crash points has no libraries beside it.
     node.configure(&format!("cdi_dir = '{}'\nshim = '{}'\n", documents.display(), shim.display()));
     let says = node.dir().join("said");
     let mut storm =
@@ -59,13 +59,13 @@ pub(crate) fn run(deaths: u64, seed: u64, program: PathBuf) -> Outcome {
     storm.outcome(deaths, changes.load(SeqCst), &guests)
 }
 
-/// The first daemon is as it is shipped.
+/// Starts the first daemon, which is the shipped one.
 fn begin(mut node: Node) -> Arc<World> {
     node.start_daemon();
     Arc::new(World::populate(node))
 }
 
-/// Ends the others, also where somebody panics: or nobody would ever hear of it.
+/// Ends the other threads, also after a panic, which the scope would otherwise never report.
 struct Finally<'a>(&'a AtomicBool);
 
 impl Drop for Finally<'_> {
@@ -84,12 +84,12 @@ struct Storm {
 }
 
 impl Storm {
-    /// Points where nobody has died, though so many have elsewhere.
+    /// True while a crash point has no death, up to 3000 deaths in all.
     fn anywhere_else(&self) -> bool {
         self.deaths < 3000 && Said::read(&self.says).never().next().is_some()
     }
 
-    /// A daemon's death, and mostly another's.
+    /// Kills a daemon, mostly another one at a crash point too, and compares after the next start.
     fn blow(&mut self, guests: &Guests) {
         self.kill();
         let said = Said::read(&self.says);
@@ -103,7 +103,7 @@ impl Storm {
             self.world.look_alive();
             scene.strike(&self.world);
         }
-        // The next is in nobody's way, and finds everything.
+        // The next daemon has no crash point, and all slices have to be in force again.
         self.start(None);
         guests.settle();
         let snapshot = self.world.look_beside(is_guests);
@@ -113,7 +113,7 @@ impl Storm {
     }
 
     fn aim(&mut self, said: &Said) -> Aim {
-        // A point that daemons rarely come to would otherwise take all the turns.
+        // A point that daemons rarely reach would otherwise take all the turns.
         let point = match self.chance.once_in(2) {
             true => said.rarest(&mut self.chance),
             false => Said::any(&mut self.chance),
@@ -126,7 +126,7 @@ impl Storm {
         Aim { point: point.into(), passing: 1 + self.chance.below(spread) }
     }
 
-    /// Starts a daemon; says whether it lived to answer.
+    /// Starts a daemon; true if it lived until its first answer.
     fn start(&self, aim: Option<&Aim>) -> bool {
         let mut node = self.world.node_mut();
         let mut variables = vec![(SAYS, self.says.clone().into_os_string())];
@@ -147,7 +147,7 @@ impl Storm {
         }
     }
 
-    /// From outside, wherever it is, unless it has died already.
+    /// Kills the daemon from outside, at any step, unless it has died already.
     fn kill(&mut self) {
         let pid = self.world.node().daemon_pid();
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
@@ -188,11 +188,11 @@ fn is_guests(name: &str) -> bool {
     name.starts_with("guest-")
 }
 
-/// What has to lie there for a daemon to come to a point.
+/// Files that a daemon needs to reach a crash point.
 enum Scene {
-    /// Nothing that would be in anybody's way.
+    /// No files that have to be restored.
     Plain,
-    /// State and copy are torn: what they said is put back afterwards.
+    /// State and copy are torn; their contents are restored afterwards.
     Torn([(PathBuf, Vec<u8>); 2]),
 }
 
@@ -200,7 +200,7 @@ impl Scene {
     fn set(world: &World, aim: &Aim) -> Self {
         let node = world.node();
         match aim.point.as_str() {
-            // As a daemon leaves it that dies between the directory and the state.
+            // A daemon that dies after it made the directory and before it wrote the state leaves this.
             "recovery: rubbish" => drop(fs::create_dir(node.dir().join("run/slices/rubbish"))),
             "history: full" | "history: put aside" => pad(&node),
             "recovery: adopting" => {
@@ -224,7 +224,7 @@ impl Scene {
     }
 }
 
-/// Fills the history up to where the next event makes it too long, with lines that are none.
+/// Fills the history with lines that are no events, so that the next event makes it too long.
 fn pad(node: &Node) {
     let path = node.state_dir().join("events.jsonl");
     let long = fs::metadata(&path).map_or(0, |data| data.len());
@@ -240,13 +240,13 @@ fn pad(node: &Node) {
     fs::write(path, whole).expect("the history can be written");
 }
 
-/// Makes, resizes, freezes, thaws and deletes slices until it is over.
+/// Creates, resizes, freezes, thaws and deletes slices until `over` is set.
 fn change(world: &World, mut chance: Chance, over: &AtomicBool, done: &AtomicU64) {
     while !over.load(SeqCst) {
         let mut book = world.book();
         let name = format!("t{}", chance.below(TRANSIENT));
         if !book.is_sure(&name) {
-            // It is looked at after the daemon's next start.
+            // The comparison after the daemon's next start settles it.
             drop(book);
             sleep(Duration::from_millis(1));
             continue;
@@ -287,7 +287,7 @@ fn some_change(name: &str, is_there: bool, chance: &mut Chance) -> (Vec<String>,
     (words, change)
 }
 
-/// Tests if a process ends within a moment, as one does that is being killed.
+/// True if a process ends within a second, as one that is being killed does.
 fn has_ended_soon(pid: u32) -> bool {
     let ended = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Does to a node what goes wrong in life, while tenants work, and counts what is lost.
+//! Faults of a node while tenants work, and counts of what is lost.
 //!
 //! Laws:
 //! - The daemon is `tranched`, by its own command line; the tenants are programs with the shim preloaded, on the
-//!   simulated driver. Nobody links to the other.
-//! - What must be there after each blow is kept in a book of our own ([`book::Book`]), which never asks the daemon what it
-//!   ought to say. What is held is asked of the devices.
-//! - A blow that did not fall proves nothing: each part counts its blows, and claims that there were enough.
+//!   simulated driver. Neither links to the other.
+//! - The slices that must exist after each fault are kept in a separate book ([`book::Book`]), from the changes that
+//!   were requested and answered. The memory that processes hold is read from the devices.
+//! - A fault that did not occur proves nothing: each part counts its faults, and claims that there were enough.
 #![forbid(unsafe_code)]
 
 pub mod book;

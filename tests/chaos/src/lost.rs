@@ -1,4 +1,4 @@
-//! A GPU is lost and comes back, while its tenants hold memory and others work on other GPUs.
+//! A GPU is lost and returns, while its tenants hold memory and others work on other GPUs.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use stress::report::Claim;
 use crate::campaign::Outcome;
 use crate::world::World;
 
-/// The GPU of the steady one, whose program holds memory and asks nothing of it meanwhile: a program that works on a GPU that
-/// is lost gets an error from the driver.
+/// GPU of the slice `steady`, whose program holds memory and makes no calls meanwhile.
+///
+/// A program that works on a lost GPU gets an error from the driver.
 const GPU: usize = 0;
 
-/// Loses it so many times; every other time the daemon is killed before it is back.
+/// Loses the GPU `losses` times; every other time the daemon is killed before the GPU is back.
 pub(crate) fn run(losses: u64) -> Outcome {
     let world = World::populate(Node::simulated("v100x8"));
     for loss in 0..losses {
         let before = last(&world.node());
         world.node().set_gpu(GPU, &["--lost", "on"]);
-        heard(&world, "gpu-fault", before);
+        reported(&world, "gpu-fault", before);
         holds_for("tenants live", Duration::from_millis(300), || {
             world.look_alive();
             Ok(())
@@ -35,10 +36,10 @@ pub(crate) fn run(losses: u64) -> Outcome {
         let before = last(&world.node());
         world.node().set_gpu(GPU, &["--lost", "off"]);
         if restarted {
-            // Slices of a GPU that was not there are found again by a daemon that finds the GPU.
+            // A daemon that finds the GPU serves its slices again.
             restart(&world);
         } else {
-            heard(&world, "gpu-recovered", before);
+            reported(&world, "gpu-recovered", before);
         }
         world.look();
     }
@@ -64,14 +65,14 @@ fn restart(world: &World) {
     node.start_daemon();
 }
 
-/// The number of the last event.
+/// Number of the last event; 0 without one.
 fn last(node: &Node) -> u64 {
     node.events().last().map_or(0, |event| event.seq)
 }
 
-/// After that one.
-fn heard(world: &World, kind: &str, before: u64) {
-    eventually("the daemon says what became of the GPU", || {
+/// Waits for an event of a kind after the one with the number `before`.
+fn reported(world: &World, kind: &str, before: u64) {
+    eventually("the daemon reports the state of the GPU", || {
         let events = world.node().events();
         match events.iter().any(|event| event.seq > before && event.kind == kind) {
             true => Ok(()),

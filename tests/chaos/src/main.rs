@@ -9,25 +9,25 @@ use chaos::campaign::{self, Outcome, Part, Size};
 use chaos::full::OWN_MOUNTS;
 use clap::Parser;
 
-/// Does to a node what goes wrong in life, while tenants work, and counts what is lost.
+/// Causes faults on a node while tenants work, and counts what is lost.
 #[derive(Debug, Parser)]
 struct Command {
-    /// A minute of it, with a little of everything
+    /// Run for a minute, with a little of each part
     #[arg(long)]
     short: bool,
-    /// Only this part; may be repeated
+    /// Run only this part; may be repeated
     #[arg(long, value_name = "PART")]
     only: Vec<Part>,
-    /// How many daemons have to die
+    /// Least number of daemons that die
     #[arg(long, value_name = "N")]
     deaths: Option<u64>,
-    /// How many slices are made and deleted
+    /// Number of slices that are created and deleted
     #[arg(long, value_name = "N")]
     cycles: Option<u64>,
-    /// Where chance begins
+    /// Seed of random numbers
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Where the report goes
+    /// Path of the report in JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -47,7 +47,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes this program again in a mount namespace of its own, where it may have one. Where not, what needs it is skipped.
+/// Executes this program again in its own mount namespace, if that is permitted.
+///
+/// Otherwise the part that needs one is skipped.
 fn with_own_mounts() {
     let unshare = || {
         let mut unshare = process::Command::new("unshare");
@@ -59,7 +61,7 @@ fn with_own_mounts() {
         || unshare().arg("true").stderr(process::Stdio::null()).status().is_ok_and(|ended| ended.success());
     if let (false, true, Ok(program)) = (has_them, may(), std::env::current_exe()) {
         let failed = unshare().arg(program).args(std::env::args_os().skip(1)).env(OWN_MOUNTS, "yes").exec();
-        eprintln!("chaos: cannot begin again with mounts of its own: {failed}");
+        eprintln!("chaos: cannot start again with its own mounts: {failed}");
     }
 }
 

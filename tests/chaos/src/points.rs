@@ -1,4 +1,4 @@
-//! Where the daemon may be told to die, and what it says of that.
+//! Crash points at which the daemon dies, and its record of those that it passed.
 
 mod doomed;
 
@@ -11,29 +11,29 @@ use stress::chance::Chance;
 pub use doomed::daemon_main;
 pub use stress::points::DAEMON_ALONE as POINTS;
 
-/// The variable that says where to die: a point, a tab, and at which passing.
+/// Variable with the place to die: a crash point, a tab, and the number of the passage.
 pub const AIM: &str = "CHAOS_AIM";
-/// The variable by which the daemon panics there instead, as by an error of its own.
+/// Variable by which the daemon panics there instead, as by an error of its own.
 pub const PANICS: &str = "CHAOS_PANICS";
-/// The variable that says in which file to say what is passed.
+/// Variable with the path of the file in which the daemon records passages and its death.
 pub const SAYS: &str = "CHAOS_SAYS";
 
-/// Dying at a point when it is passed for the n-th time.
+/// A crash point, and the passage at which the daemon dies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aim {
-    /// Name of the point.
+    /// Name of the crash point.
     pub point: String,
     /// Number of the passage; the first is 1.
     pub passing: u64,
 }
 
 impl Aim {
-    /// As it is written in the variable.
+    /// Value of the variable [`AIM`].
     pub fn text(&self) -> String {
         format!("{}\t{}", self.point, self.passing)
     }
 
-    /// From the variable.
+    /// Parses the value of the variable [`AIM`].
     pub fn read(text: &str) -> Option<Self> {
         let (point, passing) = text.split_once('\t')?;
         Some(Self { point: point.into(), passing: passing.parse().ok()? })
@@ -50,7 +50,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// What all daemons have said so far.
+    /// Reads the records of all daemons so far; without a file there are none.
     pub fn read(path: &Path) -> Self {
         let mut said = Self::default();
         for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -80,7 +80,7 @@ impl Said {
         rare[chance.below(rare.len() as u64) as usize]
     }
 
-    /// Any point.
+    /// A point of `POINTS` by chance.
     pub fn any(chance: &mut Chance) -> &'static str {
         POINTS[chance.below(POINTS.len() as u64) as usize]
     }

@@ -1,16 +1,16 @@
-//! What has gone wrong, counted, and the first few times in words.
+//! Counts of errors, of which the first few are printed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Counts what must not be.
+/// Number of errors of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Toll(Mutex<BTreeMap<&'static str, u64>>);
 
 const FEW: u64 = 5;
 
 impl Toll {
-    /// Something went wrong.
+    /// Counts an error of a kind; prints the first `FEW` of them.
     pub(crate) fn wrong(&self, what: &'static str, how: impl FnOnce() -> String) {
         let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let count = counts.entry(what).or_default();
@@ -20,14 +20,14 @@ impl Toll {
         }
     }
 
-    /// If it is so, something went wrong.
+    /// Counts an error of a kind if `is_so`.
     pub(crate) fn wrong_if(&self, is_so: bool, what: &'static str, how: impl FnOnce() -> String) {
         if is_so {
             self.wrong(what, how);
         }
     }
 
-    /// Number of times.
+    /// Number of errors of a kind.
     pub(crate) fn count(&self, what: &str) -> u64 {
         let counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         counts.get(what).copied().unwrap_or_default()

@@ -1,7 +1,7 @@
-//! What the daemon reads when it starts is torn, at any byte: nothing is lost that is written down twice, the rest is spoken
-//! of, and tenants go on.
+//! Files that the daemon reads at its start are torn, at any byte.
 //!
-//! Each byte of the state has its turn in the daemon's own tests (`kept`); here are whole daemons, with a sample of them.
+//! Data that is stored twice is not lost, other losses are reported, and tenants continue. The daemon's own tests
+//! (`state_store`) tear the state at each byte; here are whole daemons, with a sample of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use stress::report::Claim;
 use crate::campaign::Outcome;
 use crate::world::{World, names};
 
-/// Tears so many files, each before another start.
+/// Tears files before each of `tears` starts.
 pub(crate) fn run(tears: u64, seed: u64) -> Outcome {
     let world = World::populate(Node::simulated("v100x8"));
     let mut chance = Chance::new(seed);
@@ -44,10 +44,10 @@ pub(crate) fn run(tears: u64, seed: u64) -> Outcome {
     Outcome { claims, ..Outcome::default() }
 }
 
-/// Keeps only the beginning of a file: what it held.
+/// Keeps only the beginning of a file; returns its content before.
 fn tear(path: &Path, chance: &mut Chance) -> Vec<u8> {
     let text = fs::read(path).expect("the daemon kept it");
-    // Without the end of its last line alone, it is whole.
+    // Without its last newline alone, the file is complete.
     let length = chance.below(text.len() as u64 - 1) as usize;
     fs::write(path, &text[..length]).expect("it can be written");
     text
@@ -57,32 +57,33 @@ fn start(world: &World) {
     world.node_mut().start_daemon();
 }
 
-/// With the copy, nothing is lost.
+/// Tears the state alone: with the copy, nothing is lost.
 fn state(world: &World, chance: &mut Chance) {
     let path = world.node().state_dir().join("state.json");
     tear(&path, chance);
     start(world);
-    spoken_of(world);
+    loss_is_reported(world);
     world.look();
 }
 
-/// Events and a note say so.
-fn spoken_of(world: &World) {
+/// Checks that an event and a note report the torn state.
+fn loss_is_reported(world: &World) {
     let node = world.node();
     let noted = node.smi().notes.iter().any(|note| note.contains("state.json.corrupt-"));
-    let told = node.events().iter().any(|event| event.kind == "state-unreadable");
-    world.toll.wrong_if(!noted || !told, "not_spoken_of", || format!("noted: {noted}, told: {told}"));
+    let event = node.events().iter().any(|event| event.kind == "state-unreadable");
+    world.toll.wrong_if(!noted || !event, "not_spoken_of", || format!("noted: {noted}, event: {event}"));
 }
 
-/// Without it, the slices with programs in them go on with the memory that they had; and all is as it was once the state is
-/// put back.
+/// Tears state and copy: slices with programs keep their caps, until the state is restored.
+///
+/// Then all is as it was.
 fn state_and_copy(world: &World, chance: &mut Chance) {
     let directory = world.node().state_dir();
     let paths: [PathBuf; 2] = ["state.json", "state.json.copy"].map(|name| directory.join(name));
     let caps = caps(&fs::read_to_string(&paths[0]).expect("the daemon kept it"));
     let texts = paths.each_ref().map(|path| tear(path, chance));
     start(world);
-    spoken_of(world);
+    loss_is_reported(world);
     world.look_alive();
     let smi = world.node().smi();
     for name in ["busy", "churn", "near", "pair", "steady"] {
@@ -99,7 +100,7 @@ fn state_and_copy(world: &World, chance: &mut Chance) {
     tidy(&directory);
 }
 
-/// What each slice has, by the state.
+/// Name and cap in bytes of each slice, by the state.
 fn caps(state: &str) -> Vec<(String, u64)> {
     let state: serde_json::Value = serde_json::from_str(state).expect("the state is whole");
     let slices = state["slices"].as_array().cloned().unwrap_or_default();
@@ -115,7 +116,7 @@ fn tidy(directory: &Path) {
     aside.for_each(|name| drop(fs::remove_file(directory.join(name))));
 }
 
-/// The history and what contexts cost: both are passed over as far as they are torn.
+/// Tears the history and the measured costs of contexts, of which torn parts are ignored.
 fn others(world: &World, chance: &mut Chance) {
     let directory = world.node().state_dir();
     for name in ["events.jsonl", "contexts.json"] {
@@ -126,7 +127,7 @@ fn others(world: &World, chance: &mut Chance) {
     world.look();
 }
 
-/// As of a daemon that died while it wrote a line: that share never took effect.
+/// Adds half a line, as of a daemon that died while it wrote: that record never took effect.
 fn half_a_share(world: &World) {
     use std::io::Write;
     let path = world.node().dir().join("run/slices/pair/shared");

@@ -1,4 +1,4 @@
-//! A node with tenants at work, and what must be so of it after each blow.
+//! A node with tenants at work, and the checks after each fault.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use tranche_domain::units::Bytes;
 use crate::book::{Book, Change, Ended};
 use crate::toll::Toll;
 
-/// The node, its tenants, and what is known of them.
+/// The node, its tenants, and their expected state.
 pub(crate) struct World {
     node: RwLock<Node>,
     book: Mutex<Book>,
@@ -21,9 +21,9 @@ pub(crate) struct World {
 
 /// Programs that must live to the end.
 struct Tenants {
-    /// They hold what they hold, to the byte.
+    /// They hold a constant amount of memory, to the byte.
     steady: Vec<Steady>,
-    /// They allocate and free without an end.
+    /// They allocate and free without end.
     churn: Vec<Process>,
     /// They keep their GPU busy.
     busy: Vec<(Process, u32)>,
@@ -34,20 +34,20 @@ struct Steady {
     gpu: usize,
     tenant: Tenant,
     pid: u32,
-    /// What its slice is charged for, and what of that several processes hold.
+    /// Bytes charged to its slice, and those of them that several processes hold.
     charged: Option<(u64, u64)>,
 }
 
 /// Slices with tenants: name, part of a GPU in permille, GPU.
 const LIVED_IN: [(&str, u64, usize); 5] =
     [("busy", 500, 2), ("churn", 400, 1), ("near", 300, 2), ("pair", 250, 1), ("steady", 500, 0)];
-/// Slices of which it matters that they are there.
+/// Slices without tenants: name, part of a GPU in permille, GPU.
 const EMPTY: [(&str, u64, usize); 2] = [("frozen", 250, 3), ("idle", 375, 3)];
-/// For how long the churn goes on: longer than anything here takes.
-const FOR_EVER_MS: u64 = 3_600_000;
+/// Milliseconds for which the churn continues: longer than any part takes.
+const ENDLESS_MS: u64 = 3_600_000;
 
 impl World {
-    /// Slices of all sorts, and tenants in them. The daemon runs.
+    /// Creates slices of all sorts, and starts tenants in them. The daemon has to run.
     pub(crate) fn populate(node: Node) -> Self {
         let mut book = Book::default();
         for (name, permille, gpu) in LIVED_IN.into_iter().chain(EMPTY) {
@@ -87,14 +87,14 @@ impl World {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at everything: slices, promises, processes and what they hold. The daemon runs.
+    /// Checks everything: slices, commitments, processes and what they hold. The daemon has to run.
     pub(crate) fn look(&self) {
         self.look_beside(|_| false);
     }
 
-    /// The same, where slices that are `others` may come and go.
+    /// The same, while slices that are `others` may be created and deleted.
     pub(crate) fn look_beside(&self, others: impl Fn(&str) -> bool) -> Value {
-        // In this order: nobody changes what is in the book while it is compared.
+        // The book is locked first: its slices are not changed while it is compared.
         let mut book = self.book();
         let node = self.node();
         let text = node.tranche(&["smi", "--json"]).success();
@@ -109,12 +109,14 @@ impl World {
         snapshot
     }
 
-    /// Looks whether all live, without asking the daemon.
+    /// Checks that all tenants live, without a request to the daemon.
     pub(crate) fn look_alive(&self) {
         self.tenants().look_alive(&self.toll);
     }
 
-    /// Everybody works still, and nothing lies about. The daemon runs, and slices that are not in the book have ended.
+    /// Checks that all tenants still work, and that no file is left.
+    ///
+    /// The daemon has to run, and slices that are not in the book have to have ended.
     pub(crate) fn close(&self) {
         self.look();
         self.tenants().still_work(&self.toll);
@@ -133,7 +135,7 @@ impl World {
     }
 }
 
-/// What a folder holds; nothing where there is none.
+/// Names in a folder; none if the folder is missing.
 pub(crate) fn names(folder: &std::path::Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -178,7 +180,7 @@ impl Tenants {
         }
     }
 
-    /// Each does something that needs the daemon, or says what it did.
+    /// Checks that each tenant gets memory from the daemon, or launches kernels.
     fn still_work(&mut self, toll: &Toll) {
         for Steady { slice, tenant, .. } in &mut self.steady {
             let piece = tenant.alloc(Kind::Plain, Bytes::mib(1500));
@@ -221,7 +223,7 @@ fn churn(node: &Node) -> Process {
         process.line().unwrap_or_default()
     });
     assert!(answers.iter_mut().all(|answer| answer.starts_with("ok")), "{answers:?}");
-    process.say(&format!("churn 2 {FOR_EVER_MS} {} 1", 1u64 << 30));
+    process.say(&format!("churn 2 {ENDLESS_MS} {} 1", 1u64 << 30));
     process
 }
 
@@ -232,13 +234,13 @@ fn busy(node: &Node, slice: &str) -> (Process, u32) {
     let greeting = process.line().unwrap_or_default();
     let digits = greeting.split("\"pid\":").nth(1).unwrap_or_default();
     let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
-    let pid = digits.parse().unwrap_or_else(|_| panic!("the program said {greeting:?}"));
+    let pid = digits.parse().unwrap_or_else(|_| panic!("the program printed {greeting:?}"));
     process.say("start");
     process.line();
     (process, pid)
 }
 
-/// Kernels per second, over a moment.
+/// Kernels per second, over 300 ms.
 fn rate(process: &mut Process) -> f64 {
     process.say("rate");
     process.line();

@@ -1,4 +1,4 @@
-//! An error of the daemon's own ends it at once and is said; its successor takes over.
+//! An error of the daemon itself ends it at once and is logged; its successor takes over.
 #![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
 
 use std::path::Path;
@@ -8,21 +8,21 @@ use e2e::{Counted, Kind, Node, eventually};
 use tranche_domain::units::Bytes;
 use tranche_exposition::{Address, ask};
 
-fn asked(node: &Node, path: &str) -> Result<String, String> {
+fn fetched(node: &Node, path: &str) -> Result<String, String> {
     ask(&Address::Unix(node.dir().join("run/metrics.sock")), path).map_err(|error| error.to_string())
 }
 
-/// Number of new reads of the GPUs since the first of these.
-fn looks_go_on(node: &Node) {
+/// Waits until the GPUs have been sampled twice more.
+fn samples_continue(node: &Node) {
     let age = || -> Result<f64, String> {
-        let page = asked(node, "/metrics")?;
+        let page = fetched(node, "/metrics")?;
         let line = page.lines().find_map(|line| line.strip_prefix("tranche_last_sample_age_seconds "));
         line.and_then(|text| text.parse().ok()).ok_or(page)
     };
     let mut before = age().unwrap();
     for _ in 0..2 {
-        // It grows until the next look.
-        eventually("the GPUs are looked at again", || {
+        // The age grows until the next sample.
+        eventually("the GPUs are sampled again", || {
             let (last, now) = (before, age()?);
             before = now;
             if now < last { Ok(()) } else { Err(format!("{now} s ago")) }
@@ -44,17 +44,17 @@ fn panic_in_sampling_ends_the_daemon_and_its_successor_samples() {
     eventually("the daemon ends", || if node.daemon_runs() { Err("it runs".to_string()) } else { Ok(()) });
     let log = node.daemon_log();
     assert!(log.contains("an error of the daemon itself at") && log.contains("told to panic"), "{log}");
-    // A daemon that is not there is not ready, and accuses no driver.
-    assert!(asked(&node, "/readyz").is_err() && asked(&node, "/healthz").is_err());
+    // Without a daemon no probe answers, so that none blames the driver.
+    assert!(fetched(&node, "/readyz").is_err() && fetched(&node, "/healthz").is_err());
     node.set_daemon(usual, Vec::new());
     node.start_daemon();
-    eventually("it is ready", || asked(&node, "/readyz").map(drop));
-    looks_go_on(&node);
+    eventually("it is ready", || fetched(&node, "/readyz").map(drop));
+    samples_continue(&node);
     assert_eq!(node.slice("half").pids(), [tenant.pid()]);
     tenant.alloc(Kind::Plain, Bytes::mib(2048)).expect("it gets more from the next daemon");
 }
 
-/// Each number in a record is a tenant's to write, and sums and products of them overflow. Built with overflow checks.
+/// Tenants write each number in a record, and sums and products of them overflow. Built with overflow checks.
 #[test]
 fn numbers_that_would_overflow_neither_end_the_daemon_nor_its_sampling() {
     let mut node = Node::simulated("v100x8");
@@ -64,10 +64,10 @@ fn numbers_that_would_overflow_neither_end_the_daemon_nor_its_sampling() {
         for seat in 0..2 {
             Counted::of(&node, "pair", seat).overwrite(number);
         }
-        looks_go_on(&node);
+        samples_continue(&node);
     }
     assert!(node.daemon_runs());
-    asked(&node, "/readyz").unwrap();
+    fetched(&node, "/readyz").unwrap();
     node.smi();
     tenants[0].alloc(Kind::Plain, Bytes::mib(256)).expect("the others' memory is not touched by that");
 }

@@ -1,4 +1,4 @@
-//! A minute of it, and that nothing in it is there for show.
+//! The short campaign, and a check that its lists name all crash points of the daemon.
 #![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// The points that a folder's sources name.
+/// Crash points that the sources in a folder name.
 fn points(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -41,22 +41,22 @@ fn each_point_of_the_daemon_is_one_where_daemons_die() {
 fn whatever_happens_to_a_node_nothing_is_lost_and_no_tenant_dies() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");
-    // It lies beside the other, where that one looks for it.
+    // `chaos` starts the daemon that lies beside it.
     assert!(Path::new(env!("CARGO_BIN_EXE_tranched-with-points")).is_file());
     let output =
         Command::new(env!("CARGO_BIN_EXE_chaos")).args(["--short", "--report"]).arg(&path).output().unwrap();
-    let (told, complaints) =
+    let (printed, complaints) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}\n{complaints}");
+    assert!(output.status.success(), "{printed}\n{complaints}");
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let claims = report["claims"].as_array().unwrap();
     let claimed = |name: &str| claims.iter().any(|claim| claim["name"] == name && claim["holds"] == true);
     assert!(claimed("kills.points_never_died_at") && claimed("cycles.heap_grown"), "{report:#}");
-    told.lines().filter(|line| line.starts_with("SKIP")).for_each(say);
+    printed.lines().filter(|line| line.starts_with("SKIP")).for_each(print);
 }
 
-/// Not by `eprintln!`, whose output the test harness keeps to itself when a test passes.
-fn say(line: &str) {
+/// Prints without `eprintln!`, whose output the test harness discards when a test passes.
+fn print(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Programs in slices of their own, which come and go with them.
+//! Programs in ephemeral slices, which begin and end with them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ use stress::chance::Chance;
 use crate::toll::Toll;
 use crate::world::{World, pids};
 
-/// Those who are there now.
+/// Guests that run now, and the number of all.
 #[derive(Default)]
 pub(super) struct Guests(Mutex<List>);
 
@@ -30,7 +30,7 @@ struct Guest {
     process: Process,
     pid: u32,
     holds: u64,
-    /// It was there before the look that is taken now.
+    /// True if it ran before the present comparison began.
     settled: bool,
 }
 
@@ -42,12 +42,12 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of guests that came and got their memory.
+    /// Number of guests that started and were granted their memory.
     pub(super) fn count(&self) -> u64 {
         self.list().came
     }
 
-    /// Until it is over. Who cannot come because the daemon is away, goes away.
+    /// Starts and ends guests until `over` is set. One that cannot start, as the daemon is away, ends at once.
     pub(super) fn come_and_go(&self, world: &World, mut chance: Chance, over: &AtomicBool) {
         let mut number = 0;
         while !over.load(SeqCst) {
@@ -65,12 +65,12 @@ impl Guests {
         }
     }
 
-    /// A look is taken from now on: who comes meanwhile may be in it in part.
+    /// Marks the guests that run before a comparison, which may show later ones in part.
     pub(super) fn settle(&self) {
         self.list().here.iter_mut().for_each(|guest| guest.settled = true);
     }
 
-    /// Each that is there is seen with what it holds.
+    /// Checks that a snapshot shows each marked guest with the memory that it holds.
     pub(super) fn look(&self, snapshot: &Value, toll: &Toll) {
         let mut list = self.list();
         for guest in list.here.iter_mut().filter(|guest| guest.settled) {
@@ -78,7 +78,7 @@ impl Guests {
         }
     }
 
-    /// Ends all.
+    /// Ends all guests, of which each has to run still.
     pub(super) fn end(&self, world: &World) {
         for mut guest in self.list().here.drain(..) {
             world.toll.wrong_if(!guest.process.runs(), "tenants_died", || guest.name.clone());

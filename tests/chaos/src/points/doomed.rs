@@ -1,4 +1,4 @@
-//! A daemon that dies where it is told to.
+//! A daemon that dies at a given crash point.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,8 +12,10 @@ use tranche_shm::crash;
 
 use super::{AIM, Aim, PANICS, SAYS};
 
-/// `tranched`, that says which points it passes. Its code is `tranched`'s own, from the command line on: only the points are
-/// there in addition, which cost nothing where they are not asked for at build time.
+/// Runs `tranched` with crash points, and records those that it passes.
+///
+/// Its code is `tranched`'s own, from the command line on; only the points are added, which cost nothing in a build
+/// without their feature.
 pub fn daemon_main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
@@ -30,35 +32,35 @@ pub fn daemon_main() -> ExitCode {
 
 struct Fate {
     aim: Option<Aim>,
-    says: Option<File>,
-    said: BTreeSet<&'static str>,
+    records: Option<File>,
+    passed: BTreeSet<&'static str>,
 }
 
 static FATE: LazyLock<Mutex<Fate>> = LazyLock::new(|| {
     let aim = std::env::var(AIM).ok().and_then(|text| Aim::read(&text));
-    let says =
+    let records =
         std::env::var_os(SAYS).and_then(|path| File::options().append(true).create(true).open(path).ok());
-    Mutex::new(Fate { aim, says, said: BTreeSet::new() })
+    Mutex::new(Fate { aim, records, passed: BTreeSet::new() })
 });
 
 fn pass(name: &'static str) {
     let Ok(mut fate) = FATE.lock() else { return };
-    if fate.said.insert(name) {
-        fate.say("passed", name);
+    if fate.passed.insert(name) {
+        fate.record("passed", name);
     }
     let Some(aim) = fate.aim.as_mut().filter(|aim| aim.point == name) else { return };
     aim.passing = aim.passing.saturating_sub(1);
     if aim.passing == 0 {
-        fate.say("died at", name);
+        fate.record("died at", name);
         assert!(std::env::var_os(PANICS).is_none(), "told to panic at {name}");
         let _ = raise(Signal::SIGKILL);
     }
 }
 
 impl Fate {
-    fn say(&mut self, what: &str, name: &str) {
-        if let Some(says) = &mut self.says {
-            let _ = says.write_all(format!("{what}\t{name}\n").as_bytes());
+    fn record(&mut self, what: &str, name: &str) {
+        if let Some(records) = &mut self.records {
+            let _ = records.write_all(format!("{what}\t{name}\n").as_bytes());
         }
     }
 }
