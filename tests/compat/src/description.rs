@@ -1,38 +1,38 @@
-//! Something that others rely on, as lines of `what = how`, and what two of these have in common.
+//! An interface that other releases rely on, as lines of `what = how`, and comparisons of two of these.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The lines, by what they are about.
+/// The lines, by their part before the equals sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description(BTreeMap<String, String>);
 
-/// What somebody who relies on the first of two descriptions does not find in the second.
+/// Difference by which the second of two descriptions breaks the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// It is not there any more.
+    /// The line is missing.
     Gone {
-        /// What.
+        /// First part of the line.
         what: String,
         /// Form in the earlier release.
         was: String,
     },
-    /// It is elsewhere in the same thing.
+    /// The line has another place in the same thing.
     Moved {
-        /// What.
+        /// First part of the line.
         what: String,
-        /// What it is now.
+        /// First part of the line now.
         to: String,
         /// Earlier and present form.
         was: String,
     },
-    /// It is there, and otherwise.
+    /// The line exists, with another form.
     Changed {
-        /// What.
+        /// First part of the line.
         what: String,
-        /// Earlier form.
+        /// Form in the earlier release.
         was: String,
-        /// Present form.
+        /// Form in this build.
         is: String,
     },
 }
@@ -48,14 +48,14 @@ impl fmt::Display for Breach {
 }
 
 impl Description {
-    /// Adds a line. Two about the same are a mistake of whoever describes.
+    /// Adds a line; panics if there is one with the same first part.
     pub fn add(&mut self, what: impl Into<String>, how: impl Into<String>) {
         let what = what.into();
         let before = self.0.insert(what.clone(), how.into());
         assert_eq!(before, None, "{what} is described twice");
     }
 
-    /// Reads what [`fmt::Display`] wrote; lines that begin with `#` are for people.
+    /// Reads the text that [`fmt::Display`] wrote; lines that begin with `#` are comments.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut read = Self::default();
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -68,12 +68,12 @@ impl Description {
         Ok(read)
     }
 
-    /// What is said of something.
+    /// Second part of the line with this first part.
     pub fn get(&self, what: &str) -> Option<&str> {
         self.0.get(what).map(String::as_str)
     }
 
-    /// The lines whose first part begins so.
+    /// The lines whose first part begins with a text.
     pub fn beginning(&self, with: &str) -> Self {
         Self(
             self.0
@@ -84,12 +84,12 @@ impl Description {
         )
     }
 
-    /// Tests if nothing is said.
+    /// True if there are no lines.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What of this is not so in `now`.
+    /// Lines of this that `now` breaks.
     pub fn breaches(&self, now: &Self) -> Vec<Breach> {
         self.0.iter().filter_map(|(what, was)| self.breach(what, was, now)).collect()
     }
@@ -109,7 +109,7 @@ impl Description {
         })
     }
 
-    /// What is so in `now` and was not said here.
+    /// Lines of `now` that are new, or have more than here.
     pub fn additions(&self, now: &Self) -> Vec<String> {
         let new = |(what, how): &(&String, &String)| match self.get(what) {
             None => true,
@@ -119,18 +119,18 @@ impl Description {
     }
 }
 
-/// Tests if all that was said is still said, perhaps with more behind it: words that are changed as well.
+/// True if each item of `was` is in `is`, which may have more: words that are changed as well.
 fn keeps(was: &str, is: &str) -> bool {
     let now: Vec<_> = is.split(", ").collect();
     was.split(", ").all(|one| now.contains(&one))
 }
 
-/// What a line is about, without its last word: the message of a field, the region of a word.
+/// First part of a line without its last word: the message of a field, the region of a word.
 fn thing(what: &str) -> &str {
     what.rsplit_once(' ').map_or(what, |(thing, _)| thing)
 }
 
-/// In the order of their numbers, where lines about the same thing have some.
+/// Writes lines about the same thing in the order of their numbers, if they have any.
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<_> = self.0.iter().collect();

@@ -1,11 +1,11 @@
-//! What was promised, as it is kept in `frozen/`.
+//! Promises, as they are kept in `frozen/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Breach, Description};
 
-/// A promise in its file.
+/// A promise of one interface, in its file.
 #[derive(Clone, Debug)]
 pub struct Frozen {
     path: PathBuf,
@@ -13,21 +13,21 @@ pub struct Frozen {
     remedy: &'static str,
 }
 
-/// What is to be said of today's code.
+/// Result of a comparison of a promise with this build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// What was promised is so, and nothing else.
+    /// The build has all that was promised, and nothing else.
     Kept,
-    /// It is so, and there is more, which is not promised yet.
+    /// The build has all that was promised, and these additions.
     Added(Vec<String>),
-    /// It is not.
+    /// The build breaks the promise.
     Broken(Vec<Breach>),
 }
 
 const ADD: &str = "To promise what was added: make freeze";
 
 impl Frozen {
-    /// The messages of `tranche.v1`.
+    /// The promise of the messages of `tranche.v1`.
     pub fn wire() -> Self {
         Self {
             path: folder().join("tranche.v1.txt"),
@@ -37,7 +37,7 @@ impl Frozen {
         }
     }
 
-    /// What daemon and shim share, in a version of it.
+    /// The promise of one version of the memory and messages that daemon and shim share.
     pub fn shm(abi: u64) -> Self {
         Self {
             path: folder().join(format!("shm-{abi}.txt")),
@@ -48,7 +48,7 @@ impl Frozen {
         }
     }
 
-    /// Those of all versions of shared memory that there is a file of.
+    /// Versions of shared memory that have a file, in ascending order.
     pub fn shm_versions() -> Vec<u64> {
         let names = fs::read_dir(folder()).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let version = |name: &str| name.strip_prefix("shm-")?.strip_suffix(".txt")?.parse::<u64>().ok();
@@ -57,13 +57,13 @@ impl Frozen {
         versions
     }
 
-    /// What stands in the file; nothing if there is none.
+    /// Reads the promise; it is empty without a file.
     pub fn read(&self) -> Result<Description, String> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         Description::parse(&text).map_err(|why| format!("{}: {why}", self.path.display()))
     }
 
-    /// Compares the promise with today's code.
+    /// Compares the promise with the description of this build.
     pub fn judge(&self, now: &Description) -> Result<Verdict, String> {
         let promised = self.read()?;
         let (breaches, additions) = (promised.breaches(now), promised.additions(now));
@@ -74,7 +74,7 @@ impl Frozen {
         })
     }
 
-    /// The verdict in words: which promise, what of it, what to do.
+    /// Compares likewise; the error names the promise, the lines and the remedy.
     pub fn check(&self, now: &Description) -> Result<(), String> {
         match self.judge(now)? {
             Verdict::Kept => Ok(()),
@@ -85,7 +85,7 @@ impl Frozen {
         }
     }
 
-    /// Enters what was added, and says what that was. Refuses if anything is broken, and changes nothing then.
+    /// Enters additions into the file and returns them. A breach is an error, and changes nothing.
     pub fn freeze(&self, now: &Description) -> Result<Vec<String>, String> {
         let added = match self.judge(now)? {
             Verdict::Kept => return Ok(Vec::new()),

@@ -1,11 +1,10 @@
-//! What others rely on who are older or newer than this build: the messages of `tranche.v1`, and what daemon and shim
-//! share.
+//! Interfaces that older and newer releases rely on: messages of `tranche.v1`, and shared memory.
 //!
 //! Laws:
-//! - What was promised is in `frozen/`, in lines to be read, and is never changed there by hand.
-//! - What is so today is found out by asking the code: descriptors are compiled from `proto/`, and of shared memory it
-//!   is observed which words change when something is said. No list of offsets can lie about it.
-//! - An addition is entered by `make freeze`, which refuses everything else.
+//! - The promise is in `frozen/`, in readable lines, and is never changed there by hand.
+//! - The present state is derived from the code: descriptors are compiled from `proto/`, and of shared memory it is
+//!   observed which words each operation changes. No list of offsets can be wrong about it.
+//! - `make freeze` enters additions, and refuses everything else.
 #![forbid(unsafe_code)]
 
 mod description;

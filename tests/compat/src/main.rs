@@ -1,4 +1,4 @@
-//! `make freeze`: enters what was added to the interfaces that others rely on, and refuses what would break them.
+//! `make freeze`: enters additions to the interfaces that other releases rely on, and refuses breaches.
 
 use compat::{Frozen, descriptors, shm, wire};
 

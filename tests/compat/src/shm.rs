@@ -1,7 +1,7 @@
 //! Shared memory and the messages on a slice's socket, as they are observed from outside.
 //!
-//! Each line is about something that one side says to the other: the words of the region that it changes. What the
-//! numbers mean is told by the values that are said, which are chosen so that they can be recognised.
+//! Each line has an operation by which one side informs the other, and the words of the region that it changes. The
+//! values are chosen so that they can be recognised in these words.
 
 mod control;
 mod messages;
@@ -16,22 +16,23 @@ use tranche_shm::{ABI, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, control as cont
 
 use crate::Description;
 
-/// What is the same in every version, so that a daemon can tell of the regions of any other that they are ours, of
-/// which version, and who lives in them.
+/// Beginnings of lines that are the same in every version.
+///
+/// By them a daemon recognises the regions of any other version, their version, and the processes attached to them.
 pub const ALWAYS: [&str; 2] = ["always ", "seat "];
 
-/// All of it.
+/// Describes the constants, regions and messages of this build.
 pub fn shm() -> Description {
-    let mut told = Description::default();
-    constants(&mut told);
-    control::describe(&mut told);
-    usage::describe(&mut told);
-    messages::describe(&mut told);
-    told
+    let mut description = Description::default();
+    constants(&mut description);
+    control::describe(&mut description);
+    usage::describe(&mut description);
+    messages::describe(&mut description);
+    description
 }
 
-fn constants(told: &mut Description) {
-    let mut number = |name: &str, value: u64| told.add(format!("number {name}"), value.to_string());
+fn constants(description: &mut Description) {
+    let mut number = |name: &str, value: u64| description.add(format!("number {name}"), value.to_string());
     number("ABI", ABI);
     number("MAX_DEVICES", MAX_DEVICES as u64);
     number("MAX_SLOTS", MAX_SLOTS as u64);
@@ -49,7 +50,7 @@ fn constants(told: &mut Description) {
     number("message::FRAME_BYTES", message::FRAME_BYTES as u64);
 }
 
-/// A region of zeroes.
+/// Words of a region, zero at first.
 struct Region(Vec<AtomicU64>);
 
 impl Region {
@@ -61,7 +62,7 @@ impl Region {
         self.0.iter().map(|word| word.load(SeqCst)).collect()
     }
 
-    /// Where a region of whichever version says what it is, and where it says of which.
+    /// Positions of the magic and of the ABI, which a region of every version has.
     fn heading(&self) -> String {
         let words = self.read();
         let magic = String::from_utf8_lossy(&words[0].to_be_bytes()).into_owned();

@@ -11,7 +11,7 @@ use prost_types::{
 
 use crate::Description;
 
-/// What `proto/rpc` compiles to today.
+/// Compiles the sources of `proto/rpc` of this build.
 pub fn descriptors() -> Result<FileDescriptorSet, Box<dyn std::error::Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/rpc/proto");
     let files = sources(&root.join("tranche/v1"))?;
@@ -26,29 +26,29 @@ fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A line for each thing that a client may rely on. Numbers are what travels, so lines are about numbers; names are
-/// part of the promise, since whoever compiles the files anew uses them.
+/// Describes each thing that a client may rely on by a line. Messages carry numbers, so that lines begin with them;
+/// names are promised too, because clients that compile the files anew use them.
 pub fn wire(files: &FileDescriptorSet) -> Description {
-    let mut told = Description::default();
+    let mut description = Description::default();
     for file in files.file.iter().filter(|file| file.package().starts_with("tranche.")) {
         let package = file.package();
-        file.message_type.iter().for_each(|message| describe_message(&mut told, package, message));
-        file.enum_type.iter().for_each(|numbers| describe_enum(&mut told, package, numbers));
+        file.message_type.iter().for_each(|message| describe_message(&mut description, package, message));
+        file.enum_type.iter().for_each(|numbers| describe_enum(&mut description, package, numbers));
         for service in &file.service {
             let name = format!("{package}.{}", service.name());
-            service.method.iter().for_each(|method| describe_method(&mut told, &name, method));
+            service.method.iter().for_each(|method| describe_method(&mut description, &name, method));
         }
     }
-    told
+    description
 }
 
-fn describe_message(told: &mut Description, within: &str, message: &DescriptorProto) {
+fn describe_message(description: &mut Description, within: &str, message: &DescriptorProto) {
     let name = format!("{within}.{}", message.name());
     for field in &message.field {
-        told.add(format!("message {name} {}", field.number()), describe_field(message, field));
+        description.add(format!("message {name} {}", field.number()), describe_field(message, field));
     }
-    message.nested_type.iter().for_each(|nested| describe_message(told, &name, nested));
-    message.enum_type.iter().for_each(|numbers| describe_enum(told, &name, numbers));
+    message.nested_type.iter().for_each(|nested| describe_message(description, &name, nested));
+    message.enum_type.iter().for_each(|numbers| describe_enum(description, &name, numbers));
 }
 
 fn describe_field(message: &DescriptorProto, field: &FieldDescriptorProto) -> String {
@@ -68,17 +68,17 @@ fn describe_field(message: &DescriptorProto, field: &FieldDescriptorProto) -> St
     format!("{how}{kind} {}{}", field.name(), of.unwrap_or_default())
 }
 
-fn describe_enum(told: &mut Description, within: &str, numbers: &EnumDescriptorProto) {
+fn describe_enum(description: &mut Description, within: &str, numbers: &EnumDescriptorProto) {
     let name = format!("{within}.{}", numbers.name());
     for value in &numbers.value {
-        told.add(format!("enum {name} {}", value.number()), value.name());
+        description.add(format!("enum {name} {}", value.number()), value.name());
     }
 }
 
-fn describe_method(told: &mut Description, service: &str, method: &MethodDescriptorProto) {
+fn describe_method(description: &mut Description, service: &str, method: &MethodDescriptorProto) {
     let plain = |name: &str| name.trim_start_matches('.').to_string();
     let stream = |streams: bool| if streams { "stream " } else { "" };
-    told.add(
+    description.add(
         format!("rpc {service} {}", method.name()),
         format!(
             "{}{} -> {}{}",

@@ -1,4 +1,4 @@
-//! What would break others is found, and what is added beside it is not taken for that.
+//! Changes that would break other releases are found, and additions are no breaches.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use compat::{Breach, Description, descriptors, shm, wire};
@@ -29,7 +29,7 @@ fn mode(files: &mut FileDescriptorSet) -> &mut EnumDescriptorProto {
     node(files).enum_type.iter_mut().find(|numbers| numbers.name() == "ComputeMode").unwrap()
 }
 
-/// What somebody may do to the interface, and what is to be said of it.
+/// A change of the interface: its name, the change, and a part of the breach or addition by it.
 type Act = (&'static str, fn(&mut FileDescriptorSet), &'static str);
 
 const BREACHES: &[Act] = &[
@@ -77,7 +77,7 @@ const BREACHES: &[Act] = &[
         "1 was `string name` and is `repeated string name`",
     ),
     (
-        "that a field is absent cannot be told any more",
+        "the absence of a field cannot be detected any longer",
         |it| field(it, "ResizeSliceRequest", "frozen").proto3_optional = None,
         "7 was `optional bool frozen` and is `bool frozen",
     ),
@@ -102,7 +102,7 @@ const BREACHES: &[Act] = &[
         "WhoAmIResponse) has become rpc tranche.v1.Node WhereAmI",
     ),
     (
-        "a method asks for another message",
+        "a method takes another message",
         |it| method(it, "WhoAmI").input_type = Some(".tranche.v1.SnapshotRequest".into()),
         "was `tranche.v1.WhoAmIRequest -> tranche.v1.WhoAmIResponse` and is `tranche.v1.SnapshotRequest",
     ),
@@ -175,19 +175,19 @@ fn after(act: fn(&mut FileDescriptorSet)) -> (Description, Description) {
 
 #[test]
 fn every_breach_of_the_grpc_interface_is_found_and_named() {
-    for (name, act, told) in BREACHES {
+    for (name, act, expected) in BREACHES {
         let (before, after) = after(*act);
         let breaches: Vec<_> = before.breaches(&after).iter().map(ToString::to_string).collect();
-        assert!(breaches.iter().any(|breach| breach.contains(told)), "{name}: {breaches:#?}");
+        assert!(breaches.iter().any(|breach| breach.contains(expected)), "{name}: {breaches:#?}");
     }
 }
 
 #[test]
 fn what_is_added_to_the_grpc_interface_breaks_nothing_and_is_named() {
-    for (name, act, told) in ADDITIONS {
+    for (name, act, expected) in ADDITIONS {
         let (before, after) = after(*act);
         assert_eq!(before.breaches(&after), [], "{name}");
-        assert_eq!(before.additions(&after), [told.to_string()], "{name}");
+        assert_eq!(before.additions(&after), [expected.to_string()], "{name}");
     }
 }
 
@@ -221,7 +221,7 @@ fn every_breach_of_shared_memory_is_found() {
     for (what, from, to) in cases {
         let breaches = shm().breaches(&otherwise(what, from, to));
         assert!(
-            matches!(&breaches[..], [Breach::Changed { what: told, .. }] if told.starts_with(what)),
+            matches!(&breaches[..], [Breach::Changed { what: line, .. }] if line.starts_with(what)),
             "{what}: {breaches:?}"
         );
     }
@@ -236,8 +236,8 @@ fn a_word_that_is_used_as_well_is_an_addition() {
 
 #[test]
 fn a_description_reads_back() {
-    for told in [shm(), wire(&descriptors().unwrap())] {
-        assert_eq!(Description::parse(&told.to_string()), Ok(told));
+    for described in [shm(), wire(&descriptors().unwrap())] {
+        assert_eq!(Description::parse(&described.to_string()), Ok(described));
     }
     assert!(Description::parse("no equals sign").is_err() && Description::parse("a = b\na = c").is_err());
 }

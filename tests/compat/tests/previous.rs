@@ -1,5 +1,6 @@
-//! The release before this one: its programs live through the upgrade, its shim and its command are served, and what is
-//! of a version that cannot be served is refused in words.
+//! The release before this one: its programs live through the upgrade.
+//!
+//! Its shim and its command are served; a version that cannot be served is refused with a message.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::fs::{self, File};
@@ -14,10 +15,11 @@ use tranche_shm::compute::Tally;
 const PRESET: &str = "v100x8";
 const HALF: Bytes = Bytes::mib(32510 / 2);
 
-/// The tree of the release before this one; nothing where it cannot be had, which is said then.
+/// The staged tree of the release before this one.
 struct Previous(PathBuf);
 
 impl Previous {
+    /// Finds the tree; if it was not built, the test is reported as skipped.
     fn find() -> Option<Self> {
         let folder = std::env::var_os("TRANCHE_PREVIOUS").map(PathBuf::from);
         let folder = folder.unwrap_or_else(|| root().join("target/compat"));
@@ -40,7 +42,7 @@ impl Previous {
         self.0.join("lib/tranche/libtranche_preload.so")
     }
 
-    /// A shim that is like it and speaks another version of shared memory.
+    /// A shim of that release with another version of shared memory.
     fn other_shim(&self) -> PathBuf {
         self.0.join("other/libtranche_preload.so")
     }
@@ -58,7 +60,7 @@ fn before_the_upgrade(previous: &Previous) -> Node {
     node
 }
 
-/// Another daemon takes over, while everything else goes on.
+/// Replaces the daemon, while everything else continues.
 #[track_caller]
 fn upgrade(node: &mut Node, to: Stage) {
     node.kill_daemon();
@@ -66,7 +68,9 @@ fn upgrade(node: &mut Node, to: Stage) {
     node.start_daemon();
 }
 
-/// A machine of today whose slices' programs get a shim from elsewhere, as containers do that bring one along.
+/// A node of this build whose programs get a shim from elsewhere.
+///
+/// Containers that bring a shim along do the same.
 #[track_caller]
 fn serving(shim: &Path) -> Node {
     Node::configured(PRESET, &format!("shim = {:?}\n", shim.display().to_string()))
@@ -139,7 +143,7 @@ fn old_and_new_programs_share_a_slice_after_the_upgrade() {
     let pids = [old.pid(), new.pid()];
     assert!(node.device().held_by(0, &pids) <= HALF);
     old.free(piece).unwrap();
-    new.alloc(Kind::Plain, Bytes::mib(4000)).expect("what one of them gives back the other can have");
+    new.alloc(Kind::Plain, Bytes::mib(4000)).expect("memory that one of them frees is free for the other");
     old.kill();
     eventually("the old one's place is free", || match node.slice("shared").pids() {
         pids if pids == [pids[0]] => Ok(()),
@@ -148,7 +152,7 @@ fn old_and_new_programs_share_a_slice_after_the_upgrade() {
 }
 
 #[test]
-fn what_the_old_shim_says_and_hears_of_launches_is_understood() {
+fn old_shim_obeys_freeze_and_reports_to_new_daemon() {
     let Some(previous) = Previous::find() else { return };
     let mut node = before_the_upgrade(&previous);
     node.tranche(&["slice", "create", "work", "-g", "0.5", "--gpu", "0"]).success();
@@ -164,8 +168,8 @@ fn what_the_old_shim_says_and_hears_of_launches_is_understood() {
         1 => Ok(()),
         other => Err(format!("{other} wait")),
     };
-    eventually("its launch waits, as the new daemon says", || waits(&node));
-    holds_for("it goes on waiting", Duration::from_millis(300), || waits(&node));
+    eventually("its launch waits, as its record shows the new daemon", || waits(&node));
+    holds_for("it continues to wait", Duration::from_millis(300), || waits(&node));
     node.tranche(&["slice", "thaw", "work"]).success();
     assert!(launcher.line().unwrap_or_default().starts_with("done "));
     assert!(Counted::of(&node, "work", 0).tally(Tally::Launches) >= 1);
@@ -218,12 +222,12 @@ fn a_shim_of_a_version_that_is_not_served_is_refused_and_its_program_gets_no_gpu
     let node = serving(&previous.other_shim());
     let mut tenant = node.tenant(&["-g", "0.5", "--name", "other"]);
     assert_eq!(tenant.init(), Err(CudaError::SYSTEM_NOT_READY));
-    let told = |event: &e2e::Event| event.kind == "refused" && event.evidence.contains("version");
-    assert!(node.events().iter().any(told), "{:#?}", node.events());
+    let refusal = |event: &e2e::Event| event.kind == "refused" && event.evidence.contains("version");
+    assert!(node.events().iter().any(refusal), "{:#?}", node.events());
     assert_eq!(node.device().held(), Bytes::ZERO);
 }
 
-/// Makes as if the daemon that made a slice had spoken another version.
+/// Writes another version into a slice's control region, as if another daemon had created it.
 fn raise_version(node: &Node, slice: &str) {
     let control = node.dir().join("run/slices").join(slice).join("control");
     let file = File::options().write(true).open(control).unwrap();
@@ -231,7 +235,7 @@ fn raise_version(node: &Node, slice: &str) {
 }
 
 #[test]
-fn programs_in_regions_that_cannot_be_read_keep_what_they_hold_and_nobody_else_gets_it() {
+fn programs_in_unreadable_regions_keep_their_memory_reserved() {
     let mut node = Node::simulated(PRESET);
     let mut tenant = node.tenant(&["-g", "0.5", "--name", "other", "--gpu", "0"]).ready();
     tenant.alloc(Kind::Plain, Bytes::mib(8192)).unwrap();
@@ -262,7 +266,7 @@ fn programs_in_regions_that_cannot_be_read_keep_what_they_hold_and_nobody_else_g
 }
 
 #[test]
-fn regions_that_cannot_be_read_and_that_nobody_lives_in_are_made_anew() {
+fn unreadable_regions_without_processes_are_created_anew() {
     let mut node = Node::simulated(PRESET);
     node.tranche(&["slice", "create", "idle", "-g", "0.5"]).success();
     node.kill_daemon();

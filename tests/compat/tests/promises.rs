@@ -1,4 +1,4 @@
-//! What was promised is so today.
+//! This build keeps the promises.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::fs;
@@ -9,18 +9,18 @@ use tranche_shm::ABI;
 
 #[test]
 fn clients_of_any_release_can_talk_to_this_daemon() {
-    let told = Frozen::wire().check(&wire(&descriptors().unwrap()));
-    assert!(told.is_ok(), "{}", told.unwrap_err());
+    let verdict = Frozen::wire().check(&wire(&descriptors().unwrap()));
+    assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
 }
 
 #[test]
-fn shared_memory_is_laid_out_as_its_version_says() {
-    let told = Frozen::shm(ABI).check(&shm());
-    assert!(told.is_ok(), "{}", told.unwrap_err());
+fn shared_memory_layout_is_that_of_its_version() {
+    let verdict = Frozen::shm(ABI).check(&shm());
+    assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
 }
 
 #[test]
-fn who_lives_in_a_region_can_be_told_of_every_version() {
+fn attached_processes_are_known_in_every_version() {
     let today = shm();
     assert!(Frozen::shm_versions().contains(&ABI), "no version is promised: make freeze");
     for version in Frozen::shm_versions() {
@@ -28,14 +28,14 @@ fn who_lives_in_a_region_can_be_told_of_every_version() {
         for part in ALWAYS {
             let (then, today) = (then.beginning(part), today.beginning(part));
             assert!(!then.is_empty());
-            assert_eq!(then.breaches(&today), [], "version {version} says otherwise where all must agree");
+            assert_eq!(then.breaches(&today), [], "version {version} differs where all must agree");
         }
     }
 }
 
-/// What reads alone, beside what writes the same; or is made of others.
-const SAID_ELSEWHERE: &[&str] = &[
-    // Views, and what leads to them.
+/// Names that only read what another writes, or are made of others.
+const COVERED_ELSEWHERE: &[&str] = &[
+    // Views, and functions that lead to them.
     "attach",
     "known",
     "reader",
@@ -46,7 +46,7 @@ const SAID_ELSEWHERE: &[&str] = &[
     "new",
     "clear",
     "descriptors",
-    // The other side of something that is written.
+    // Reads of something that another function writes.
     "generation",
     "heartbeat_ns",
     "epoch",
@@ -69,7 +69,7 @@ const SAID_ELSEWHERE: &[&str] = &[
     "has_room",
     "pending",
     "outstanding",
-    // Numbers that are computed of each other, and how they are reckoned with.
+    // Numbers that follow from others, and their arithmetic.
     "ZERO",
     "MAX",
     "covering",
@@ -83,16 +83,16 @@ const SAID_ELSEWHERE: &[&str] = &[
     "bytes_for",
     "MAGIC",
     "UNGOVERNED",
-    // Reads what is described, of whichever version.
+    // Reads the described words of any version.
     "identities",
-    // For tests, and the hello of this build, which is one of those that are described.
+    // For tests, and the hello of this build, which is one of the described ones.
     "point",
     "hook",
     "hello",
 ];
 
 #[test]
-fn all_that_daemon_and_shim_can_say_to_each_other_is_described() {
+fn each_operation_between_daemon_and_shim_is_described() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let described = sources(&here.join("src")).concat();
     let described: Vec<&str> = described.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
@@ -102,8 +102,8 @@ fn all_that_daemon_and_shim_can_say_to_each_other_is_described() {
         for name in public(&source).into_iter().chain(variants(&source)) {
             seen += 1;
             assert!(
-                described.contains(&name) || SAID_ELSEWHERE.contains(&name),
-                "proto/shm has {name}, and tests/compat/src/shm does not say what it does to the words"
+                described.contains(&name) || COVERED_ELSEWHERE.contains(&name),
+                "proto/shm has {name}, and tests/compat/src/shm does not describe its effect on the words"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What the daemon says: the control region.
+//! Operations of the daemon: the control region.
 
 use tranche_shm::control::{ControlWriter, DeviceLimits, Identity, WORDS};
 use tranche_shm::credit::Units;
@@ -7,17 +7,17 @@ use tranche_shm::lease::Lease;
 use super::{Region, device, slot};
 use crate::Description;
 
-/// Each act upon a region that was just made, or upon what the acts before made of it.
-pub(super) fn describe(told: &mut Description) {
+/// Describes each operation on a new region, or on the result of the operations before.
+pub(super) fn describe(description: &mut Description) {
     let region = Region::of(WORDS);
     let made = region.while_doing(|| _ = ControlWriter::init(&region.0, 0x1112_1314, 3));
-    told.add("control made: init(generation 0x11121314, 3 devices)", made);
-    told.add("always control: words of magic and ABI", region.heading());
+    description.add("control made: init(generation 0x11121314, 3 devices)", made);
+    description.add("always control: words of magic and ABI", region.heading());
     let control = ControlWriter::attach(&region.0).expect("it was just made");
     let mut act = |what: &str, act: &dyn Fn(ControlWriter<'_>)| {
         let made = region.while_doing(|| act(control));
         let about = if what.starts_with("seat ") { what.to_string() } else { format!("control {what}") };
-        told.add(about, made);
+        description.add(about, made);
     };
     act("heartbeat: beat(0x2122)", &|it| it.beat(0x2122));
     act("daemon: take_over()", &|it| it.take_over());
@@ -42,7 +42,7 @@ pub(super) fn describe(told: &mut Description) {
     }
 }
 
-/// One for each field, in which nothing else is said.
+/// Leases with one field set each, and one with none.
 fn leases() -> [(&'static str, Lease); 7] {
     let none = Lease { open: false, governed: false, frozen: false, bell: false, depth_us: 0, least: 0 };
     [

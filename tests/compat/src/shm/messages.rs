@@ -1,4 +1,4 @@
-//! What is said on a slice's socket.
+//! Requests and replies on a slice's socket.
 
 use tranche_shm::credit::Units;
 use tranche_shm::message::{Frame, Refusal, Reply, Request, ShareKey};
@@ -6,7 +6,7 @@ use tranche_shm::message::{Frame, Refusal, Reply, Request, ShareKey};
 use super::{device, slot};
 use crate::Description;
 
-pub(super) fn describe(told: &mut Description) {
+pub(super) fn describe(description: &mut Description) {
     let (key, units) = (ShareKey(0xd1d2), Units::new(0xe1));
     let requests = [
         ("request Hello(ABI 0xf1)", Request::Hello { abi: 0xf1, slot: None }),
@@ -19,10 +19,10 @@ pub(super) fn describe(told: &mut Description) {
         ("request Import(key 0xd1d2)", Request::Import { key }),
         ("request Drop(key 0xd1d2)", Request::Drop { key }),
     ];
-    // A daemon has to understand the hello of any version to refuse it, and any version that it was refused.
+    // A daemon has to read the hello of any version to refuse it, and a shim of any version has to read the refusal.
     for (what, request) in requests {
         let always = if what.contains("Hello") { "always " } else { "" };
-        told.add(format!("{always}{what}"), frame(&request.encode()));
+        description.add(format!("{always}{what}"), frame(&request.encode()));
     }
     let replies = [
         ("reply Welcome(slot 5, generation 0x11)", Reply::Welcome { slot: slot(5), generation: 0x11 }),
@@ -36,12 +36,12 @@ pub(super) fn describe(told: &mut Description) {
         ("always reply Refused(Ending)", Reply::Refused(Refusal::Ending)),
         ("always reply Refused(Malformed)", Reply::Refused(Refusal::Malformed)),
     ];
-    replies.into_iter().for_each(|(what, reply)| told.add(what, frame(&reply.encode())));
-    told.add("share key of_bytes(\"a handle\")", format!("{:#x}", ShareKey::of_bytes(b"a handle").0));
-    told.add("share key of_file(device 3, inode 4)", format!("{:#x}", ShareKey::of_file(3, 4).0));
+    replies.into_iter().for_each(|(what, reply)| description.add(what, frame(&reply.encode())));
+    description.add("share key of_bytes(\"a handle\")", format!("{:#x}", ShareKey::of_bytes(b"a handle").0));
+    description.add("share key of_file(device 3, inode 4)", format!("{:#x}", ShareKey::of_file(3, 4).0));
 }
 
-/// As 64-bit words, without the unused ones behind.
+/// A frame as 64-bit words, without the unused ones behind.
 fn frame(bytes: &Frame) -> String {
     let words =
         bytes.chunks(8).map(|word| word.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));

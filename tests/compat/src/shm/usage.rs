@@ -1,4 +1,4 @@
-//! What processes say of themselves: the usage region, and the records of what they have outstanding.
+//! Operations of processes: the usage region, and the records of their outstanding work.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -9,21 +9,22 @@ use tranche_shm::usage::{Counter, Usage};
 use super::{Region, device, slot};
 use crate::Description;
 
-pub(super) fn describe(told: &mut Description) {
+pub(super) fn describe(description: &mut Description) {
     let region = Region::of(REGION_WORDS);
     let made = region.while_doing(|| _ = Usage::init(&region.0, 0x1112_1314));
-    told.add("usage made: init(generation 0x11121314)", made);
-    told.add("always usage: words of magic and ABI", region.heading());
-    credit(told, &region);
-    numbers(told, &region);
-    marks(told, &region);
+    description.add("usage made: init(generation 0x11121314)", made);
+    description.add("always usage: words of magic and ABI", region.heading());
+    credit(description, &region);
+    numbers(description, &region);
+    marks(description, &region);
 }
 
-fn credit(told: &mut Description, region: &Region) {
+fn credit(description: &mut Description, region: &Region) {
     let usage = Usage::attach(&region.0).expect("it was just made");
     let word = usage.credit(slot(5), device(2));
     let mut act = |what: &str, act: &dyn Fn(CreditWord<'_>)| {
-        told.add(format!("usage credit of slot 5, device 2: {what}"), region.while_doing(|| act(word)));
+        description
+            .add(format!("usage credit of slot 5, device 2: {what}"), region.while_doing(|| act(word)));
     };
     act("1. grant(0x64)", &|word| _ = word.grant(Units::new(0x64)));
     act("2. charge(0x32)", &|word| _ = word.charge(Units::new(0x32)));
@@ -38,27 +39,28 @@ fn credit(told: &mut Description, region: &Region) {
     let writer = tranche_shm::control::ControlWriter::init(&control.0, 1, 3).expect("long enough");
     writer.occupy(slot(5), tranche_shm::control::Identity { pid: 1, ..Default::default() });
     let total = region.while_doing(|| _ = usage.used(writer.reader(), device(2)));
-    told.add("usage total of device 2: used()", total);
-    told.add("usage total of device 2: may_have_changed()", region.while_doing(|| word.may_have_changed()));
+    description.add("usage total of device 2: used()", total);
+    description
+        .add("usage total of device 2: may_have_changed()", region.while_doing(|| word.may_have_changed()));
 }
 
-fn numbers(told: &mut Description, region: &Region) {
+fn numbers(description: &mut Description, region: &Region) {
     let usage = Usage::attach(&region.0).expect("it was made");
     let context = region.while_doing(|| usage.context(slot(5), device(2)).store(0x81, SeqCst));
-    told.add("usage context of slot 5, device 2", context);
+    description.add("usage context of slot 5, device 2", context);
     for counter in [Counter::Refusals, Counter::Asked, Counter::Unanswered, Counter::Charges] {
         let changed = region.while_doing(|| usage.counter(slot(5), counter).store(0x91, SeqCst));
-        told.add(format!("usage counter of slot 5: {counter:?}"), changed);
+        description.add(format!("usage counter of slot 5: {counter:?}"), changed);
     }
     let record = Compute::known(&region.0).expect("long enough").record(slot(5));
     for tally in TALLIES {
         let changed = region.while_doing(|| record.tally(tally).store(0xa1, SeqCst));
-        told.add(format!("compute tally of slot 5: {tally:?}"), changed);
+        description.add(format!("compute tally of slot 5: {tally:?}"), changed);
     }
     let busy = region.while_doing(|| record.busy_ns(device(2)).store(0xb1, SeqCst));
-    told.add("compute busy_ns of slot 5, device 2", busy);
+    description.add("compute busy_ns of slot 5, device 2", busy);
     let since = region.while_doing(|| record.busy_since_ns(device(2)).store(0xb2, SeqCst));
-    told.add("compute busy_since_ns of slot 5, device 2", since);
+    description.add("compute busy_since_ns of slot 5, device 2", since);
 }
 
 const TALLIES: [Tally; 9] = [
@@ -73,14 +75,14 @@ const TALLIES: [Tally; 9] = [
     Tally::Graphs,
 ];
 
-fn marks(told: &mut Description, region: &Region) {
+fn marks(description: &mut Description, region: &Region) {
     let marks = Compute::known(&region.0).expect("long enough").record(slot(5)).marks();
     let mark = |sequence| Mark { sequence, device: device(2), estimate_us: 0xc1_c2c3 };
     let submitted = region.while_doing(|| marks.submit(mark(0x21)));
-    told.add("compute mark of slot 5: 1. submit(0x21, device 2, 0xc1c2c3 us)", submitted);
+    description.add("compute mark of slot 5: 1. submit(0x21, device 2, 0xc1c2c3 us)", submitted);
     let reached = region.while_doing(|| marks.done(0x21).store(0x21, SeqCst));
-    told.add("compute mark of slot 5: 2. done(0x21)", reached);
+    description.add("compute mark of slot 5: 2. done(0x21)", reached);
     let _ = region.while_doing(|| marks.submit(mark(0x22)));
-    told.add("compute mark of slot 5: 3. finish(0x22)", region.while_doing(|| marks.finish(0x22)));
-    told.add("compute mark: done_offset(0x22) in bytes", Marks::done_offset(0x22).to_string());
+    description.add("compute mark of slot 5: 3. finish(0x22)", region.while_doing(|| marks.finish(0x22)));
+    description.add("compute mark: done_offset(0x22) in bytes", Marks::done_offset(0x22).to_string());
 }
