@@ -1,6 +1,6 @@
-//! The board: a file of words that the supervisor, the nursery, the tenants and the daemons of a run share.
+//! The board: a file of words that the parts of a run share: supervisor, nursery, tenants and daemons.
 //!
-//! A tenant writes in its own lane before it does what may kill it, so the dead can be asked what they did.
+//! A tenant records each step in its own lane before it may die of it, so that the last steps of the dead are known.
 
 use std::fs::File;
 use std::io;
@@ -20,10 +20,10 @@ use crate::sys::{self, Access, Fd};
 pub const TENANTS: usize = 16;
 /// Most threads of a tenant.
 pub const THREADS: usize = 3;
-/// Of each of them: a lane for each of its threads, and for each of its child's.
+/// Lanes of each tenant: one for each of its threads, and for each of its child's.
 const LANES_EACH: usize = 2 * THREADS;
 const LANES: usize = TENANTS * LANES_EACH;
-/// Pieces of shared memory that tenants can tell each other of.
+/// Most pieces of shared memory that tenants offer at a time.
 const OFFERS: usize = 16;
 
 const LANE_WORDS: usize = 8;
@@ -32,10 +32,10 @@ const FIRST_OFFER: usize = FIRST_LANE + LANES * LANE_WORDS;
 const FIRST_POINT: usize = FIRST_OFFER + OFFERS;
 const WORDS: usize = FIRST_POINT + 2 * (TENANT.len() + DAEMON.len());
 
-/// What is counted or said, one word each.
+/// Counters and states, one word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Not 0: the nursery ends everybody and itself.
+    /// Not 0: the nursery ends all tenants and itself.
     Stop,
     /// Tenants that were killed.
     Deaths,
@@ -47,76 +47,76 @@ pub enum Word {
     Panics,
     /// Odd while no daemon answers; moves with each death and each return.
     DaemonTurn,
-    /// The daemon of the moment, or 0.
+    /// Pid of the present daemon, or 0.
     Daemon,
     /// Time for which the daemon waited for a processor, in all, in nanoseconds.
     DaemonDelay,
-    /// The longest that anybody was blocked while a daemon answered, less the wait for a processor.
+    /// Longest block of a thread while a daemon answered, less waits for a processor, in nanoseconds.
     Blocked,
-    /// The same with that wait.
+    /// The same with these waits.
     BlockedRaw,
-    /// The longest that anybody was blocked by a death of the daemon.
+    /// Longest block of a thread by a death of the daemon, in nanoseconds.
     BlockedRestart,
     /// Charges that were made.
     Charges,
     /// Charges that were refused.
     Refusals,
-    /// Processes that were let in.
+    /// Processes that the daemon admitted.
     Attached,
-    /// Processes that were not let in, though a daemon answered all the time.
+    /// Processes that were not admitted, though a daemon answered all the time.
     TurnedAway,
     /// Times that a process held more of the device than it was charged.
     Uncharged,
-    /// Times that a point was passed that the table does not know.
+    /// Passages of points that the table does not contain.
     UnknownPoint,
-    /// Times that the driver refused what the slice allowed.
+    /// Times that the driver refused an allocation that the slice permitted.
     DriverRefusals,
-    /// Allocations from pools.
+    /// Allocations from pools of threads.
     Pooled,
-    /// Allocations that others may open.
+    /// Allocations that other processes may open.
     Exports,
-    /// What others exported and was opened.
+    /// Exported allocations that another process opened.
     Imports,
-    /// Children that were born.
+    /// Children that tenants forked.
     Children,
-    /// Times that a tenant became another program.
+    /// Times that a tenant became another program by `exec`.
     Rebirths,
 }
 
-/// The board, mapped.
+/// The words of the board's file, mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Board(&'static [AtomicU64]);
 
 impl Board {
-    /// Makes an empty one.
+    /// Creates and maps an empty board.
     pub fn create(path: &Path) -> io::Result<Self> {
         File::create(path)?.set_len(8 * WORDS as u64)?;
         Self::open(path)
     }
 
-    /// Maps one that was made.
+    /// Maps a board that was created before.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let words = sys::map_shared(&Fd::from_raw(file.into_raw_fd()), WORDS, Access::ReadWrite);
         words.map(Self).map_err(|error| io::Error::from_raw_os_error(error.0))
     }
 
-    /// What stands in a word.
+    /// Reads the value of a word.
     pub fn get(self, word: Word) -> u64 {
         self.0[word as usize].load(SeqCst)
     }
 
-    /// Writes a word.
+    /// Writes the value of a word.
     pub fn set(self, word: Word, value: u64) {
         self.0[word as usize].store(value, SeqCst);
     }
 
-    /// Counts one more.
+    /// Adds 1 to a word.
     pub fn count(self, word: Word) {
         self.0[word as usize].fetch_add(1, SeqCst);
     }
 
-    /// Keeps the greatest.
+    /// Raises a word to `value`, if that is greater.
     pub fn raise(self, word: Word, value: u64) {
         self.0[word as usize].fetch_max(value, SeqCst);
     }
@@ -126,13 +126,13 @@ impl Board {
         Lane { board: self, first: FIRST_LANE + tenant % TENANTS * LANES_EACH * LANE_WORDS }
     }
 
-    /// Tells everybody of a piece of shared memory, in the place of another.
+    /// Offers a piece of shared memory to all tenants, in the place of another.
     pub fn offer(self, chance: &mut Chance, offer: Offer) {
         let word = offer.serial << 16 | offer.blocks;
         self.0[FIRST_OFFER + chance.below(OFFERS as u64) as usize].store(word, SeqCst);
     }
 
-    /// Some piece of shared memory, which may be gone by now.
+    /// A piece of shared memory by chance, which may no longer exist.
     pub fn some_offer(self, chance: &mut Chance) -> Option<Offer> {
         let word = self.0[FIRST_OFFER + chance.below(OFFERS as u64) as usize].load(SeqCst);
         (word != 0).then_some(Offer { serial: word >> 16, blocks: word & 0xffff })
@@ -149,16 +149,16 @@ impl Board {
     }
 }
 
-/// A piece of shared memory, as its exporter tells of it.
+/// A piece of shared memory, as its exporter offers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What the driver knows it by.
+    /// Number by which the driver identifies it.
     pub serial: u64,
-    /// Its size, less than 65536.
+    /// Size in blocks, less than 65536.
     pub blocks: u64,
 }
 
-/// What one tenant says of itself.
+/// Record of one thread of a tenant.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
     board: Board,
@@ -192,27 +192,27 @@ impl Lane {
         Self { first: self.first + thread % LANES_EACH * LANE_WORDS, ..self }
     }
 
-    /// The lane of its child.
+    /// The lane of the first thread of its child.
     pub fn of_child(self) -> Self {
         self.of_thread(THREADS)
     }
 
-    /// Empties it and those beside it for the next tenant.
+    /// Clears the lane and those beside it for the next tenant.
     pub fn clear(self) {
         (0..LANE_WORDS * LANES_EACH).for_each(|at| self.word(at).store(0, SeqCst));
     }
 
-    /// The tenant passes a point.
+    /// Records that the thread passes a point.
     pub fn passes(self, point: usize) {
         self.word(Self::LAST).store(point as u64 + 1, SeqCst);
     }
 
-    /// The point that the tenant passed last.
+    /// The point that the thread passed last.
     pub fn last(self) -> Option<usize> {
         (self.word(Self::LAST).load(SeqCst) as usize).checked_sub(1)
     }
 
-    /// The tenant is about to die at a point.
+    /// Records that the tenant is about to die at a point.
     pub fn dies_at(self, point: usize) {
         self.word(Self::DIED_AT).store(point as u64 + 1, SeqCst);
     }
@@ -222,7 +222,7 @@ impl Lane {
         (self.word(Self::DIED_AT).load(SeqCst) as usize).checked_sub(1)
     }
 
-    /// This thread has the lane.
+    /// Records the thread that has the lane.
     pub(crate) fn belongs_to(self, thread: Pid) {
         self.word(Self::THREAD).store(thread.as_raw() as u64, SeqCst);
     }
@@ -232,8 +232,10 @@ impl Lane {
         (thread != 0).then(|| Pid::from_raw(thread as i32))
     }
 
-    /// A wait begins. `own_delay_ns` is how long the threads of the tenant had to wait for a processor so far: one of
-    /// them waits for its turn behind another, whatever that one waits for.
+    /// Records that a wait begins.
+    ///
+    /// `own_delay_ns` is the time that all threads of the tenant have waited for a processor so far: one of them may
+    /// wait for its turn behind another, whatever that one waits for.
     pub(crate) fn begin(self, own_delay_ns: u64) -> Wait {
         let wait = Wait {
             since_ns: sys::now_ns(),
@@ -248,14 +250,13 @@ impl Lane {
         wait
     }
 
-    /// The wait is over.
+    /// Records that a wait is over; returns its length less waits for a processor.
     pub(crate) fn end(self, wait: Wait, own_delay_ns: u64) -> Duration {
         self.word(Self::WAITING_SINCE).store(0, SeqCst);
         self.enter(wait, own_delay_ns)
     }
 
-    /// The tenant is about to be killed; where any of its threads waits, the wait counts up to now. Gives the lane of
-    /// each that does, and for how long.
+    /// Records the waits of a tenant's threads before it is killed; returns their lanes and lengths.
     pub fn end_killed(self) -> impl Iterator<Item = (Self, Duration)> {
         let lanes = move || (0..THREADS).map(move |thread| self.of_thread(thread));
         let own_delay_ns = move || lanes().filter_map(|lane| delays::of_thread(lane.thread()?)).sum();
@@ -265,7 +266,8 @@ impl Lane {
     fn end_one_killed(self, own_delay_ns: impl Fn() -> u64) -> Option<Duration> {
         let wait = self.waiting().filter(|_| self.thread().is_some_and(delays::is_asleep))?;
         let own_delay_ns = own_delay_ns();
-        // It may have gone on meanwhile, and entered it itself. Or it waits for a daemon whose death nobody has seen.
+        // The thread may have continued and recorded the wait itself, or it waits for a daemon whose death is not
+        // recorded yet.
         let daemon = Pid::from_raw(self.board.get(Word::Daemon) as i32);
         let is_ours = self.waiting()? == wait && !delays::is_dead(daemon);
         is_ours.then(|| self.enter(wait, own_delay_ns))
@@ -283,7 +285,7 @@ impl Lane {
         (wait.since_ns != 0).then_some(wait)
     }
 
-    /// Its length, less the wait for a processor, where no daemon died meanwhile.
+    /// Records a wait; returns its length less waits for a processor, or zero if a daemon died meanwhile.
     fn enter(self, wait: Wait, own_delay_ns: u64) -> Duration {
         let raw = sys::now_ns().saturating_sub(wait.since_ns);
         let turn = self.board.get(Word::DaemonTurn);
@@ -300,7 +302,7 @@ impl Lane {
     }
 }
 
-/// Adds to a counter of points, of which nobody needs an order.
+/// Adds 1 to a counter of points, which needs no memory order.
 pub(crate) fn bump(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Relaxed) + 1
 }

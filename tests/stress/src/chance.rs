@@ -1,4 +1,4 @@
-//! Chance that can be had again: numbers from a seed.
+//! Random numbers that a seed reproduces.
 
 /// A generator (xorshift, 64 bits).
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ impl Chance {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number.
+    /// The next number, of 64 bits.
     pub const fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,4 +1,4 @@
-//! Looks at what the slice was granted and holds, again and again, and asks nobody.
+//! Samples the memory that the slice is granted and holds, without a request to any process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use tranche_shm::{DeviceSlot, Slot};
 use crate::board::{Board, Word};
 use crate::sys::{self, Access, Fd};
 
-/// The slice's regions, as the checker sees them.
+/// The slice's regions, as the checker reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct Regions {
     control: Control<'static>,
@@ -25,7 +25,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Maps the files that the daemon made.
+    /// Maps the files that the daemon created.
     pub fn open(slice: &Path) -> io::Result<Self> {
         let map = |name: &str, words| {
             let file = File::options().read(true).write(true).open(slice.join(name))?;
@@ -43,18 +43,17 @@ impl Regions {
         slots.map(|slot| self.usage.credit(slot, device).load()).collect()
     }
 
-    /// All words at one instant, and what is charged to all: read twice, and the same. Nothing if they never stand
-    /// still.
+    /// All words at one instant, and the memory charged to all: two reads that agree. None if they never do.
     fn snapshot(self) -> Option<(Vec<Credit>, Units)> {
         const ATTEMPTS: usize = 50;
-        let look = || (self.words(), self.control.common(device()));
+        let read = || (self.words(), self.control.common(device()));
         (0..ATTEMPTS).find_map(|_| {
-            let (first, second) = (look(), look());
+            let (first, second) = (read(), read());
             (first == second).then_some(second)
         })
     }
 
-    /// Credit in all words, what is charged to all, and processes in all slots: nothing, when everybody has gone.
+    /// Bytes of credit and of the charge to all, and processes in slots: zero after all have ended.
     pub fn left(self) -> (u64, usize) {
         let common = self.control.common(device()).bytes();
         let words = self.words();
@@ -63,7 +62,7 @@ impl Regions {
         (credit, seated.filter(|slot| self.control.identity(*slot).is_some()).count())
     }
 
-    /// Somebody's word, to break it.
+    /// Credit word of an attached process, to break it.
     pub fn some_word(self, number: u64) -> Option<CreditWord<'static>> {
         let taken: Vec<Slot> = (0..self.control.slots_high())
             .filter_map(Slot::new)
@@ -86,24 +85,24 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The cap.
+    /// A bound that equals a cap in bytes.
     pub const fn new(cap: u64) -> Self {
         Self { allowed: AtomicU64::new(cap), cap: AtomicU64::new(cap) }
     }
 
-    /// The cap is about to grow.
+    /// Raises the bound before the cap grows.
     pub fn grows(&self, cap: u64) {
         self.cap.store(cap, SeqCst);
         self.allowed.store(cap, SeqCst);
     }
 
-    /// The cap has shrunk: as soon as the slice was within it, it must stay so.
+    /// Records a smaller cap: once the slice was within it, it must stay so.
     pub fn shrank(&self, cap: u64) {
         self.cap.store(cap, SeqCst);
     }
 }
 
-/// What was seen.
+/// Counts of samples and violations.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Instants at which all words were read.
@@ -114,39 +113,39 @@ pub struct Seen {
     pub over_use: AtomicU64,
     /// The most that was granted beyond the cap, in bytes.
     pub worst: AtomicU64,
-    /// Looks at the device.
+    /// Samples of the device's memory.
     pub device_looks: AtomicU64,
     /// Of these, with more in use than the cap.
     pub device_over: AtomicU64,
 }
 
-/// What the checker looks at.
+/// Sources and results of the checker.
 #[derive(Debug)]
 pub struct Checker<'a> {
-    /// The regions.
+    /// Regions of the slice.
     pub regions: Regions,
-    /// The device.
+    /// Node with the slice's device.
     pub node: &'a Node,
-    /// The cap.
+    /// Bound of granted and held memory.
     pub bound: &'a Bound,
     /// Board with the daemon's delays.
     pub board: Board,
-    /// The daemon of the moment, or 0.
+    /// Pid of the present daemon, or 0.
     pub daemon: &'a AtomicU32,
-    /// What comes of it.
+    /// Results of the samples.
     pub seen: &'a Seen,
 }
 
 impl Checker<'_> {
-    /// Looks until told to stop.
+    /// Samples until `stop` is set.
     pub fn run(&self, stop: &AtomicBool) {
         const PAUSE: Duration = Duration::from_micros(150);
         let (mut device_due, mut delay_due) = (Instant::now(), Instant::now());
         let mut delays = Delays::default();
         while !stop.load(SeqCst) {
-            self.look_at_words();
+            self.check_words();
             if device_due <= Instant::now() {
-                self.look_at_device();
+                self.check_device();
                 device_due = Instant::now() + Duration::from_millis(4);
             }
             if delay_due <= Instant::now() {
@@ -158,14 +157,14 @@ impl Checker<'_> {
         }
     }
 
-    fn look_at_words(&self) {
+    fn check_words(&self) {
         let over = self.regions.control.over_cap(device());
         let Some((words, common)) = self.regions.snapshot() else { return };
         let sum = |half: fn(&Credit) -> Units| {
             words.iter().map(|word| half(word).bytes()).sum::<u64>() + common.bytes()
         };
         let granted = sum(|word| word.granted);
-        // Read after the words: who makes the cap grow says so before.
+        // Read after the words: the bound is raised before the cap grows.
         let (allowed, cap) = (self.bound.allowed.load(SeqCst), self.bound.cap.load(SeqCst));
         bump(&self.seen.snapshots);
         if granted.max(sum(|word| word.used)) > allowed {
@@ -176,15 +175,15 @@ impl Checker<'_> {
         if words.iter().any(|word| word.used > word.granted) {
             bump(&self.seen.over_use);
         }
-        // While it is over its cap, the words may seem to be within: what moves from one of them to all is for an
-        // instant in neither.
+        // While the slice is over its cap, the words may seem to be within: memory that moves from one of them to the
+        // charge of all is for an instant in neither.
         if granted <= cap && !over {
             // Only down, and not where the cap has grown meanwhile.
             let _ = self.bound.allowed.compare_exchange(allowed, cap.min(allowed), SeqCst, SeqCst);
         }
     }
 
-    /// The first few over-grants in full, for whoever looks for the cause.
+    /// Prints the first five over-grants in full, as evidence of the cause.
     fn describe(&self, words: &[Credit], allowed: u64, cap: u64) {
         const FEW: u64 = 5;
         if self.seen.over_grants.load(SeqCst) > FEW {
@@ -203,7 +202,7 @@ impl Checker<'_> {
         }
     }
 
-    fn look_at_device(&self) {
+    fn check_device(&self) {
         let gpu = self.node.gpu(0).expect("every node has a first GPU");
         let held: u64 = self.node.holdings(gpu).iter().map(|holding| holding.memory.bytes()).sum();
         bump(&self.seen.device_looks);
@@ -221,8 +220,9 @@ impl Checker<'_> {
     }
 }
 
-/// How long the daemon's threads waited for a processor, as the kernel counts it: of each interval the one that
-/// waited longest.
+/// Waits of the daemon's threads for a processor, as the kernel counts them.
+///
+/// Of each interval, the thread that waited longest counts.
 #[derive(Debug, Default)]
 struct Delays {
     total_ns: u64,

@@ -1,4 +1,4 @@
-//! A daemon that may be told to die at a point: `tranched`'s own code in a process of its own.
+//! A daemon that may die at a given point: `tranched`'s own code in a process of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use tranche_rpc::v1;
 use crate::board::Board;
 use crate::points::{Aim, Side, doom};
 
-/// Serves in `place` until killed.
+/// Serves in `place` until the process is killed.
 pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Error>> {
     set_pdeathsig(Signal::SIGKILL)?;
     let context = std::env::var(CONTEXT_BYTES)?.parse()?;
@@ -31,7 +31,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         lacks_user: false,
         access: Access::default(),
         configured: None,
-        // Any file will do: tenants have the shim's code in themselves.
+        // Any file is enough: tenants contain the shim's code.
         shim: place.join("board"),
         driver: Arc::from(tranche_inventory::open(None)),
         contexts: Contexts::assumed(Bytes::new(context)),
@@ -51,7 +51,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-/// What a context costs, for the daemon to reserve.
+/// Variable with the bytes of a context, which the daemon reserves.
 pub const CONTEXT_BYTES: &str = "STRESS_CONTEXT_BYTES";
 
 /// A daemon that was started.
@@ -64,7 +64,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one and waits until it answers; nothing if it died before.
+    /// Starts a daemon and waits until it answers; none if it died before.
     pub fn start(mut command: Command, place: &Path) -> std::io::Result<Option<Self>> {
         const PATIENCE: Duration = Duration::from_secs(30);
         let child = command.stdin(Stdio::null()).spawn()?;
@@ -84,23 +84,23 @@ impl Daemon {
         Ok(None)
     }
 
-    /// Its pid.
+    /// Pid of the daemon's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tests if it still lives.
+    /// True while the daemon runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills the daemon, and waits for its end.
     pub fn kill(&mut self) -> std::io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Calls it once, over a connection of its own.
+    /// Makes one call, over a connection of its own.
     pub fn call<T>(&self, call: impl AsyncFnOnce(Client) -> Result<T, tonic::Status>) -> Result<T, String> {
         const PATIENCE: Duration = Duration::from_secs(10);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

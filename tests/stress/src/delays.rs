@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use nix::unistd::{Pid, gettid};
 
-/// As the kernel counts it, of the thread that opened it.
+/// Waits of the thread that opened this, as the kernel counts them.
 #[derive(Debug)]
 pub(crate) struct Delays {
     thread: Pid,
@@ -17,7 +17,7 @@ impl Delays {
         Self { thread: gettid(), file: File::open("/proc/thread-self/schedstat").ok() }
     }
 
-    /// Whose they are.
+    /// The thread that waited.
     pub(crate) const fn thread(&self) -> Pid {
         self.thread
     }
@@ -29,12 +29,12 @@ impl Delays {
     }
 }
 
-/// Tests if another thread is asleep; else it runs, or waits for a processor for an unknown time.
+/// True if another thread is asleep; else it runs, or waits for a processor for an unknown time.
 pub(crate) fn is_asleep(thread: Pid) -> bool {
     matches!(state(thread), Some('S' | 'D'))
 }
 
-/// Tests if a process has ended, or is about to.
+/// True if a process has ended, or is about to.
 pub(crate) fn is_dead(process: Pid) -> bool {
     matches!(state(process), None | Some('Z' | 'X'))
 }

@@ -4,43 +4,44 @@ use std::collections::BTreeMap;
 
 use tranche_policy::BLOCK_BYTES;
 
-/// What a thread holds of the device, by address. Threads have addresses of their own, so that what one of them
-/// packs into a block concerns no other.
+/// Allocations of a thread, by address. Threads have addresses of their own, so that the packing of one of them
+/// concerns no other.
 #[derive(Debug)]
 pub(crate) struct Heap {
     next: u64,
-    /// Blocks with small allocations in them, and how many.
+    /// Blocks with small allocations in them, and the number of these.
     shared: BTreeMap<u64, u64>,
-    /// Addresses and sizes.
+    /// Addresses and sizes in bytes.
     pub(crate) held: Vec<(u64, u64)>,
 }
 
 impl Heap {
-    /// Of a thread.
+    /// An empty heap with the addresses of a thread.
     pub(crate) fn of(thread: usize) -> Self {
         Self { next: (1 << 40) + ((thread as u64) << 36), shared: BTreeMap::new(), held: Vec::new() }
     }
 
-    /// All that it takes of the device.
+    /// Number of blocks that it takes of the device.
     pub(crate) fn blocks(&self) -> u64 {
         let whole = self.held.iter().filter(|(_, bytes)| *bytes >= BLOCK_BYTES);
         whole.map(|(_, bytes)| bytes.div_ceil(BLOCK_BYTES)).sum::<u64>() + self.shared.len() as u64
     }
 
-    /// Holds nothing any more.
+    /// Removes all allocations at the end of their context.
     pub(crate) fn clear(&mut self) {
         self.shared.clear();
         self.held.clear();
     }
 
-    /// Parts with an allocation that has whole blocks to itself, if there is any.
+    /// Removes an allocation that has whole blocks to itself, if there is any.
     pub(crate) fn part_with_whole(&mut self) -> Option<(u64, u64)> {
         let at = self.held.iter().position(|(_, bytes)| *bytes >= BLOCK_BYTES)?;
         Some(self.held.swap_remove(at))
     }
 
-    /// Where an allocation goes, and how many blocks the driver needs for it. Small ones share blocks, and may
-    /// lie over the edge of one, never over more than one that is new.
+    /// Address of an allocation, and the number of blocks that the driver needs for it.
+    ///
+    /// Small ones share blocks, and may lie over the edge of one, never over more than one that is new.
     pub(crate) fn place(&self, bytes: u64) -> (u64, u64) {
         let whole = bytes >= BLOCK_BYTES;
         let fresh = |next| {

@@ -1,4 +1,4 @@
-//! Children and rebirths: what a process may do besides dying.
+//! Children and rebirths: steps of a process that create another one or replace its program.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -10,11 +10,11 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
-/// A child that lives as it is told and dies with its parent. The caller must have one thread.
+/// Forks a child that runs `life` and dies with its parent. The caller must have one thread.
 #[allow(unsafe_code)]
 pub fn bear(life: impl FnOnce()) -> io::Result<Pid> {
     let parent = getpid();
-    // SAFETY: this process has one thread, so the child has everything in a whole state.
+    // SAFETY: the caller guarantees that this process has one thread, so that no lock is held in the child.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
@@ -28,7 +28,7 @@ pub fn bear(life: impl FnOnce()) -> io::Result<Pid> {
     }
 }
 
-/// Becomes a tenant that knows nothing of what this process was. Comes back only if that fails.
+/// Executes a tenant without any state of this process. Returns only if that fails.
 pub fn begin_anew(place: &Path, tenant: usize, seed: u64) -> io::Error {
     let program = match std::env::current_exe() {
         Ok(program) => program,

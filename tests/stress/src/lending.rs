@@ -1,4 +1,4 @@
-//! What a thread does with memory that other processes of the slice hold, too.
+//! Steps of a thread with memory that other processes of the slice hold, too.
 
 use simgpu::{Blocks, Refusal, Shared};
 use tranche_policy::{BLOCK_BYTES, Denied, Kind};
@@ -13,7 +13,7 @@ use crate::wrong::Broken;
 /// Bit in the ids of memory that another slice or process exported.
 const OPENED: u64 = 1 << 50;
 
-/// What a thread lent and borrowed.
+/// Memory that a thread lent and borrowed.
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
     lent: Vec<(u64, Shared)>,
@@ -34,7 +34,7 @@ impl Hand<'_> {
         }
     }
 
-    /// Lets others open one of its allocations, and tells them of it.
+    /// Exports one of the thread's allocations, and offers it to other tenants.
     fn lend(&mut self) {
         let Some((address, bytes)) = self.heap.part_with_whole() else { return };
         let (body, blocks) = (self.body, bytes.div_ceil(BLOCK_BYTES));
@@ -60,7 +60,7 @@ impl Hand<'_> {
         }
     }
 
-    /// Opens what others offer, if it is still there.
+    /// Opens memory that another process offers, if it still exists.
     fn borrow(&mut self) {
         let body = self.body;
         let Some(Offer { serial, blocks }) = body.birth.board.some_offer(&mut self.chance) else { return };
@@ -82,7 +82,7 @@ impl Hand<'_> {
                 self.loans.borrowed.push(shared);
             }
             Err(Denied::OutOfMemory) => self.refused(),
-            Err(Denied::Driver(_)) => {} // its last holder has gone
+            Err(Denied::Driver(_)) => {} // its last holder has released it
         }
     }
 
@@ -102,21 +102,21 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// The driver lets go of all that was lent with the context that it was made in.
+    /// Releases all lent memory, as the driver does at the end of the context that it was made in.
     pub(crate) fn leave_all_lent(&mut self) {
         for (_, shared) in std::mem::take(&mut self.loans.lent) {
             let _ = self.leave(shared);
         }
     }
 
-    /// Says to the daemon what is held no more.
+    /// Notifies the daemon of shared memory that is no longer held.
     pub(crate) fn tell(&self) {
         let waits = self.waits();
         self.body.ledger.flush_shares(&Line);
         drop(waits);
     }
 
-    /// Somebody has to let go, or nobody would ever get anything.
+    /// Releases one lent and one borrowed piece, so that a full slice has room again.
     pub(crate) fn give_back_loans(&mut self) {
         self.free_lent();
         self.return_one();

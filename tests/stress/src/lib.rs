@@ -1,12 +1,12 @@
-//! Kills tenants and daemons at every step of what they do together, and counts what is left.
+//! Kills tenants and daemons at every step of their protocol, and counts what is left.
 //!
 //! Laws:
-//! - A tenant is a process that runs the shim's own code for attaching, asking, charging and sharing, and takes
+//! - A tenant is a process that runs the shim's own code for attaching, requesting, charging and sharing, and takes
 //!   memory of the simulated device: by itself, from pools, and together with others; with several threads, in
-//!   children, and as another program than it was. A daemon is a process that runs `tranched`'s own code.
+//!   children, and as another program after `exec`. A daemon is a process that runs `tranched`'s own code.
 //! - Every death is a SIGKILL: from outside at random, or by the process itself at a named point.
-//! - What was granted is read from the slice's region and what is held from the device; nobody is believed.
-//! - A run that could not have failed proves nothing: `--broken` breaks the protocol, and must be caught.
+//! - Granted memory is read from the slice's region and held memory from the device; no process is trusted.
+//! - A run that could not have failed proves nothing: `--broken` breaks the protocol, and must be detected.
 #![deny(unsafe_code)]
 
 pub mod board;
@@ -25,8 +25,8 @@ pub mod storm;
 pub mod tenant;
 pub mod wrong;
 
-/// The shim's own code for becoming part of a slice. It cannot be linked, being a library for other people's
-/// processes, so it is compiled in here.
+/// The shim's own code for attaching to a slice. It cannot be linked, being a library for processes of tenants, so
+/// it is compiled in here.
 #[allow(dead_code, unsafe_code, reason = "it is the shim's, which needs more of it")]
 #[path = "../../../shim/hooks/src/attach.rs"]
 mod attach;

@@ -14,7 +14,7 @@ use stress::tenant::Birth;
 use stress::wrong::Broken;
 use stress::{daemon, nursery, tenant};
 
-/// Kills tenants and daemons at every step of what they do together, and counts what is left.
+/// Kills tenants and daemons at every step of their protocol, and counts what is left.
 #[derive(Debug, Parser)]
 struct Command {
     #[command(subcommand)]
@@ -23,9 +23,9 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// A whole run.
+    /// A whole run, with its report.
     Run(Run),
-    /// Bears tenants: a part of a run.
+    /// Forks tenants: a part of a run.
     #[command(hide = true)]
     Nursery {
         place: PathBuf,
@@ -36,7 +36,7 @@ enum Part {
         #[arg(long)]
         broken: Option<Broken>,
     },
-    /// Is a tenant that was another program before: a part of a run.
+    /// A tenant that was another program before: a part of a run.
     #[command(hide = true)]
     Tenant {
         place: PathBuf,
@@ -44,7 +44,7 @@ enum Part {
         #[arg(long)]
         seed: u64,
     },
-    /// Is the daemon: a part of a run.
+    /// The daemon: a part of a run.
     #[command(hide = true)]
     Daemon {
         place: PathBuf,
@@ -53,35 +53,35 @@ enum Part {
         #[arg(long, requires = "point")]
         passing: Option<u64>,
     },
-    /// Takes all of the slice: a part of a run.
+    /// Charges all of the slice: a part of a run.
     #[command(hide = true)]
     Fill { place: PathBuf },
 }
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How many tenants have to die
+    /// Least number of tenants that die
     #[arg(long, default_value_t = 30_000)]
     deaths: u64,
-    /// How many live at a time, at most 16
+    /// Number of tenants at a time, at most 16
     #[arg(long, default_value_t = 12)]
     tenants: usize,
-    /// Where chance begins
+    /// Seed of random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The longest that the run may take, in seconds
+    /// Longest time of the run, in seconds
     #[arg(long, default_value_t = 1800)]
     at_most: u64,
-    /// The longest that anybody may be blocked, in milliseconds
+    /// Longest time that a thread may be blocked, in milliseconds
     #[arg(long, default_value_t = 100)]
     blocked_ms: u64,
-    /// What is to be wrong on purpose
+    /// Fault of the protocol, made on purpose
     #[arg(long)]
     broken: Option<Broken>,
-    /// The folder of the simulated driver's libraries
+    /// Folder of the simulated driver's libraries
     #[arg(long, default_value = "target/stage/sim")]
     libraries: PathBuf,
-    /// Where the report goes
+    /// Path of the report in JSON
     #[arg(long)]
     report: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The nursery: a process of one thread that bears tenants by `fork`, kills some of them and buries all.
+//! The nursery: a process of one thread that forks tenants, kills some of them and reaps all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,12 +19,12 @@ use crate::points::{Aim, Side, name, rarest};
 use crate::tenant::{Birth, live};
 use crate::wrong::Broken;
 
-/// Between two looks at who has died.
-const LOOK: Duration = Duration::from_micros(250);
-/// Longest life of a tenant that waits for its point.
+/// Time between two checks for dead tenants.
+const PAUSE: Duration = Duration::from_micros(250);
+/// Longest life of a tenant that does not reach its point.
 const LONGEST_LIFE: Duration = Duration::from_millis(400);
 
-/// Bears tenants until the board says stop; then all are dead.
+/// Forks tenants until the board's word to stop is set, then kills all.
 pub fn run(
     place: &Path,
     tenants: usize,
@@ -32,7 +32,7 @@ pub fn run(
     broken: Option<Broken>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     set_pdeathsig(Signal::SIGKILL)?;
-    // The children of the dead are ours, to stay in the slice and to be buried.
+    // Children of the dead become children of this process, so that they stay in the slice and are reaped.
     set_child_subreaper(true)?;
     let mut nursery = Nursery {
         place: place.to_owned(),
@@ -50,7 +50,7 @@ pub fn run(
                 nursery.bear(lane)?;
             }
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PAUSE);
     }
     loop {
         nursery.living.values_mut().for_each(|cradle| cradle.until = Instant::now());
@@ -58,7 +58,7 @@ pub fn run(
         if !nursery.bury()? {
             return Ok(());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -74,12 +74,12 @@ struct Nursery {
 struct Cradle {
     lane: usize,
     until: Instant,
-    /// True if it was killed and is yet to be buried.
+    /// True if it was killed and is not reaped yet.
     killed: bool,
 }
 
 impl Nursery {
-    /// Half of the tenants die where the fewest died before, half at some instant.
+    /// Forks a tenant: half of them die at a point, half at a random instant.
     fn bear(&mut self, tenant: usize) -> io::Result<()> {
         let lane = self.board.lane(tenant);
         lane.clear();
@@ -105,7 +105,9 @@ impl Nursery {
         Ok(())
     }
 
-    /// Mostly where the fewest died; anywhere now and then, lest one that is hard to reach takes all.
+    /// Point with the fewest deaths in one of three cases, else any.
+    ///
+    /// A point that is hard to reach would otherwise take all the tenants.
     fn point(&mut self) -> Option<usize> {
         let points = Side::Tenant.points();
         let any = points.start + self.chance.below(points.len() as u64) as usize;
@@ -125,12 +127,12 @@ impl Nursery {
                     );
                 }
             }
-            // It was not waited for yet, so the pid is still its own.
+            // It is not reaped yet, so that the pid is still its own.
             cradle.killed = kill(*pid, Signal::SIGKILL).is_ok();
         }
     }
 
-    /// Says whether anybody is left.
+    /// Reaps the dead; true if a child is left.
     fn bury(&mut self) -> io::Result<bool> {
         loop {
             let (pid, killed) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -1,4 +1,4 @@
-//! Points at which a process may be made to die, and the hook that kills it there.
+//! Crash points at which a process may die, and the hook that kills it there.
 
 use std::cell::Cell;
 use std::sync::RwLock;
@@ -9,7 +9,7 @@ use tranche_shm::crash;
 
 use crate::board::{Board, Lane, Word, bump};
 
-/// The steps of a tenant.
+/// Crash points of a tenant.
 pub const TENANT: &[&str] = &[
     "attach: begin",
     "attach: connected",
@@ -52,7 +52,7 @@ pub const TENANT: &[&str] = &[
     "share: told",
 ];
 
-/// The steps of the daemon.
+/// Crash points of the daemon, in its work for tenants.
 pub const DAEMON: &[&str] = &[
     "join: admitted",
     "join: cleared",
@@ -82,8 +82,9 @@ pub const DAEMON: &[&str] = &[
     "recovery: done",
 ];
 
-/// Steps of the daemon in which no tenant has a part: the storm knows them, and it is in tests/chaos that daemons die
-/// there.
+/// Crash points of the daemon in which no tenant has a part.
+///
+/// A storm passes them without a death; daemons die there in tests/chaos.
 pub const DAEMON_ALONE: &[&str] = &[
     "file: begun",
     "file: made",
@@ -118,7 +119,7 @@ pub const DAEMON_ALONE: &[&str] = &[
     "recovery: adopting",
 ];
 
-/// Steps of the daemon with jobs: it is in tests/teams that daemons die there.
+/// Crash points of the daemon in its work with jobs; daemons die there in tests/teams.
 pub const JOBS: &[&str] = &[
     "jobs: keeping",
     "jobs: kept",
@@ -137,9 +138,9 @@ pub const JOBS: &[&str] = &[
 /// Part of the table that a process is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first.
+    /// The first part, [`TENANT`].
     Tenant,
-    /// The second.
+    /// The second part, [`DAEMON`].
     Daemon,
 }
 
@@ -153,7 +154,7 @@ impl Side {
     }
 }
 
-/// What a point is called.
+/// Name of a point, with its side.
 pub fn name(point: usize) -> String {
     match TENANT.get(point) {
         Some(name) => format!("tenant {name}"),
@@ -161,12 +162,12 @@ pub fn name(point: usize) -> String {
     }
 }
 
-/// Dying at a point when it is passed for the n-th time from now.
+/// A crash point, and the passage, counted from now, at which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aim {
-    /// Name of the point.
+    /// Number of the point on the board.
     pub point: usize,
-    /// Number of the passage.
+    /// Number of the passage; the first is 1.
     pub passing: u64,
 }
 
@@ -184,15 +185,15 @@ thread_local! {
     static THREAD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Number of this thread in its tenant: each has a lane of its own for its passages.
+/// Sets the number of this thread in its tenant: each has a lane of its own for its passages.
 pub(crate) fn is_thread(number: usize) {
     THREAD.set(number);
 }
 
-/// Sets how this process will die. A child has a fate of its own.
+/// Sets the point at which this process dies. A child sets its own.
 pub fn doom(board: Board, side: Side, lane: Option<Lane>, aim: Option<Aim>) {
     let fate = Fate { board, side, lane, aim, passed: AtomicU64::new(0) };
-    *FATE.write().expect("nobody panics while it decides over a fate") = Some(fate);
+    *FATE.write().expect("no thread panics while it sets a fate") = Some(fate);
     crash::hook(pass);
 }
 
@@ -219,7 +220,7 @@ fn pass(name: &'static str) {
     }
 }
 
-/// The point of a side at which the fewest have died.
+/// Point of a side with the fewest deaths.
 pub fn rarest(board: Board, side: Side, except: impl Fn(usize) -> bool) -> Option<usize> {
     side.points().filter(|point| !except(*point)).min_by_key(|point| board.deaths(*point).load(Relaxed))
 }

@@ -1,4 +1,4 @@
-//! What a thread does with a memory pool: the pool keeps what it was given until it is trimmed.
+//! Steps of a thread with a memory pool, which keeps its blocks until it is trimmed.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -12,7 +12,7 @@ use crate::tenant::{Body, Hand, device};
 /// Handles of pools, one for each thread.
 const FIRST_POOL: u64 = 1 << 52;
 
-/// A thread's part of it.
+/// A thread's allocations from its pool.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     next: u64,
@@ -20,14 +20,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Blocks for what the program holds of it and `more` bytes.
+    /// Blocks for the live allocations and `more` bytes.
     fn needs(&self, more: u64) -> u64 {
         (self.live.iter().map(|(_, bytes)| bytes).sum::<u64>() + more).div_ceil(BLOCK_BYTES)
     }
 }
 
 impl Body {
-    /// What the driver says a pool keeps.
+    /// Bytes that a pool keeps, as the driver reports them.
     fn keeps(&self, pool: u64) -> Option<u64> {
         let kept = self.pools.get((pool - FIRST_POOL) as usize)?;
         Some(kept.load(SeqCst) * BLOCK_BYTES)
@@ -87,13 +87,14 @@ impl Hand<'_> {
         let _ = self.body.ledger.free_to_pool(pointer, &keeps, || Ok::<(), Refusal>(()));
     }
 
-    /// The pool lets go of what the program does not hold; the shim looks at all pools of the process.
+    /// Releases blocks of the pool without allocations; the shim reads all pools of the process.
     fn trim(&mut self) {
         let (body, kept) = (self.body, &self.body.pools[self.thread]);
         let trim = |pool| {
             let idle = kept.load(SeqCst).saturating_sub(self.pool.needs(0));
             if pool == self.handle() && idle > 0 {
-                // Whoever looks in between must not see less than the driver holds, or it stays uncharged for a while.
+                // In this order: a thread that reads `kept` in between must not get less than the driver holds, or the
+                // rest stays uncharged for a while.
                 body.give(idle);
                 kept.fetch_sub(idle, SeqCst);
             }
@@ -101,7 +102,7 @@ impl Hand<'_> {
         body.ledger.settle_pools(&|pool| body.keeps(pool), trim);
     }
 
-    /// Nothing of it is left.
+    /// Frees all allocations of the pool, and trims it.
     pub(crate) fn drain_pool(&mut self) {
         while !self.pool.live.is_empty() {
             self.free_to_pool();

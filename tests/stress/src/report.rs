@@ -1,4 +1,4 @@
-//! What is claimed of a run, in the form that every report has.
+//! Claims and figures of a run, in the form that every report has.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,57 +8,57 @@ use std::process::Command;
 
 use serde::Serialize;
 
-/// One claim.
+/// A claim, with its value and its goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
-    /// What is claimed.
+    /// Name that identifies the claim.
     pub name: String,
-    /// What was counted or measured.
+    /// Value that was counted or measured.
     pub value: u64,
-    /// In which unit.
+    /// Unit of value and goal.
     pub unit: &'static str,
-    /// What was promised.
+    /// Bound of the value: `=`, `>=` or `<=`, and a number.
     pub goal: String,
-    /// True if the promise was kept.
+    /// True if the value is within the bound.
     pub holds: bool,
 }
 
 impl Claim {
-    /// This and no other number.
+    /// Claims that `value` is `goal`.
     pub fn exactly(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
         Self { name: name.into(), value, unit, goal: format!("= {goal}"), holds: value == goal }
     }
 
-    /// This number or more.
+    /// Claims that `value` is at least `goal`.
     pub fn at_least(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
         Self { name: name.into(), value, unit, goal: format!(">= {goal}"), holds: value >= goal }
     }
 
-    /// This number or less.
+    /// Claims that `value` is at most `goal`.
     pub fn at_most(name: impl Into<String>, value: u64, unit: &'static str, goal: u64) -> Self {
         Self { name: name.into(), value, unit, goal: format!("<= {goal}"), holds: value <= goal }
     }
 }
 
-/// A report.
+/// Claims and figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Product name of the GPU.
     pub device: String,
-    /// True if it was simulated.
+    /// True if the GPU was simulated.
     pub simulated: bool,
-    /// What was built from.
+    /// Abbreviated hash of the commit that was built.
     pub commit: String,
-    /// What was promised and what came of it.
+    /// Claims, each with its verdict.
     pub claims: Vec<Claim>,
-    /// Further figures, about which nothing is promised.
+    /// Further figures, about which nothing is claimed.
     pub figures: BTreeMap<&'static str, u64>,
-    /// Deaths at each point.
+    /// Number of deaths at each crash point.
     pub deaths_at: BTreeMap<String, u64>,
 }
 
 impl Report {
-    /// Writes it.
+    /// Writes the report as JSON.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
@@ -68,7 +68,7 @@ impl Report {
         fs::write(path, text)
     }
 
-    /// Shows it to a person.
+    /// Prints the report as text.
     pub fn show(&self) {
         for (point, deaths) in &self.deaths_at {
             println!("  {deaths:>6} deaths at {point}");
@@ -82,15 +82,15 @@ impl Report {
         }
     }
 
-    /// Tests if all claims hold.
+    /// True if all claims hold.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)
     }
 }
 
-/// The commit of the tree around the working folder, as far as git tells.
+/// Commit of the tree around the working folder, or `unknown` without git.
 pub fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
-    let told = output.ok().filter(|output| output.status.success());
-    told.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_string())
+    let read = output.ok().filter(|output| output.status.success());
+    read.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }

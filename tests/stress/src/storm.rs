@@ -1,4 +1,4 @@
-//! A run: a simulated node, a daemon that dies and returns, tenants that die and are born, and somebody who looks.
+//! A run: a simulated node, a daemon and tenants that die and are replaced, and a checker.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,30 +19,30 @@ use crate::points::{Aim, Side, name, rarest};
 use crate::report::{Claim, Report, commit};
 use crate::wrong::Broken;
 
-/// What kind of run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Storm {
     /// Number of tenants that have to die.
     pub deaths: u64,
     /// Number of tenants at a time.
     pub tenants: usize,
-    /// Seed of chance.
+    /// Seed of random numbers.
     pub seed: u64,
-    /// After which time it is over, whoever is still to die.
+    /// Longest time of the run, however many have died.
     pub at_most: Duration,
-    /// The longest that anybody may be blocked.
+    /// Longest time that a thread may be blocked.
     pub blocked: Duration,
-    /// What is wrong on purpose.
+    /// Fault of the protocol, made on purpose.
     pub broken: Option<Broken>,
     /// The folder of the simulated driver's libraries.
     pub libraries: PathBuf,
 }
 
 const SLICE: &str = "storm";
-/// The sizes that the slice has in turn.
+/// Caps that the slice has in turn, in bytes.
 const LARGE: u64 = 5 << 30;
 const SMALL: u64 = 7 << 29;
-/// Longest life of a daemon that does not come to its point.
+/// Longest life of a daemon that does not reach its point.
 const DAEMON_LIFE: Duration = Duration::from_millis(1500);
 const RESIZE: Duration = Duration::from_millis(150);
 const PRESET: &str = "h200x1";
@@ -50,7 +50,7 @@ const PRESET: &str = "h200x1";
 type Failure = Box<dyn std::error::Error>;
 
 impl Storm {
-    /// Runs it.
+    /// Makes the run; returns its report.
     pub fn run(&self) -> Result<Report, Failure> {
         let place = tempfile::Builder::new().prefix("stress-").tempdir()?;
         let place = place.path();
@@ -80,7 +80,7 @@ impl Storm {
         Ok(self.report(board, &seen, &keeper, &filled, &node, began.elapsed()))
     }
 
-    /// Everything between the first tenant and the last, and what is left then.
+    /// Runs tenants from the first to the last; returns what is left then.
     fn weather(&self, keeper: &mut Keeper<'_>, checker: &Checker<'_>) -> Result<Left, Failure> {
         let mut nursery = keeper.nursery()?;
         let outcome = self.blow(keeper, checker);
@@ -124,7 +124,9 @@ impl Storm {
         Ok(())
     }
 
-    /// When enough have died, somebody at each point. What is broken is over as soon as it has run a while.
+    /// True when enough tenants have died, and a process at each point.
+    ///
+    /// A broken protocol need not have a death at each point.
     fn is_over(&self, board: Board) -> bool {
         let everywhere = || {
             let points = [Side::Tenant, Side::Daemon].into_iter().flat_map(Side::points);
@@ -193,13 +195,13 @@ impl Storm {
     }
 }
 
-/// What is left when all tenants are dead.
+/// Credit, processes and memory that are left when all tenants are dead.
 #[derive(Debug)]
 struct Left {
     credit: u64,
     seats: usize,
     device: u64,
-    /// What one new process could take at once.
+    /// Bytes that one new process could charge at once.
     filled: u64,
     settled: Duration,
 }
@@ -224,7 +226,7 @@ impl<'a> Keeper<'a> {
         Ok(keeper)
     }
 
-    /// This program again, on the node.
+    /// Command that starts a part of this program on the node.
     fn command(&self, part: &str) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         let gpu = self.node.gpu(0).expect("every node has a first GPU");
@@ -268,7 +270,7 @@ impl<'a> Keeper<'a> {
 
     fn next_aim(&mut self) -> Option<Aim> {
         let point = rarest(self.board, Side::Daemon, |_| false)?;
-        // Where nobody has died yet, at the first passing: some points are hard to come by.
+        // A point without a death gets the first passage: some are rarely reached.
         let spread = if self.board.deaths(point).load(Relaxed) == 0 { 1 } else { 3 };
         Some(Aim { point, passing: 1 + self.chance.below(spread) })
     }
@@ -294,12 +296,12 @@ impl<'a> Keeper<'a> {
                 self.board.count(Word::DaemonTurn);
                 return Ok(());
             }
-            // It died while it began, which is the purpose; the next one may live.
+            // It died during its start, which is the purpose; the next one may live.
             self.deaths += 1;
         }
     }
 
-    /// Says whether it came to pass.
+    /// Changes the slice's cap; true if the daemon confirmed it.
     fn resize(&self, cap: u64, bound: &Bound) -> bool {
         if cap == LARGE {
             bound.grows(cap);

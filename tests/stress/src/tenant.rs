@@ -1,4 +1,4 @@
-//! The life of a tenant: it joins the slice, takes, shares and frees device memory at random, and is killed.
+//! The life of a tenant: it attaches, takes, shares and frees device memory at random, and is killed.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,30 +24,30 @@ use crate::points::{Aim, Side, doom, is_thread, name};
 use crate::pool::Pool;
 use crate::wrong::Broken;
 
-/// All that a tenant is born with.
+/// Parameters of a new tenant.
 #[derive(Clone, Debug)]
 pub struct Birth {
     /// Folder of the run's files.
     pub place: PathBuf,
-    /// Lane of its record.
+    /// Board of the run.
     pub board: Board,
-    /// Its number.
+    /// Number of the tenant on the board.
     pub tenant: usize,
-    /// Its lane on the board.
+    /// Lane of its first thread on the board.
     pub lane: Lane,
     /// The node whose first GPU it uses.
     pub node: Node,
     /// Point of its death, if not at random.
     pub aim: Option<Aim>,
-    /// What it will do.
+    /// Random numbers that decide its steps.
     pub chance: Chance,
-    /// What is wrong with it.
+    /// Fault of its protocol, made on purpose.
     pub broken: Option<Broken>,
     /// True if it may have a child, or become another program.
     pub may_have_children: bool,
 }
 
-/// Lives until killed, or until nobody lets it in.
+/// Works until killed; returns if the tenant is not admitted to the slice.
 pub fn live(mut birth: Birth) {
     doom(birth.board, Side::Tenant, Some(birth.lane), birth.aim);
     std::panic::set_hook(Box::new(move |panic| {
@@ -83,7 +83,7 @@ pub fn live(mut birth: Birth) {
     body.work();
 }
 
-/// A tenant's process, as all of its threads see it.
+/// A tenant's process, which all of its threads share.
 pub(crate) struct Body {
     pub(crate) birth: Birth,
     pub(crate) ledger: Ledger<'static>,
@@ -91,7 +91,7 @@ pub(crate) struct Body {
     pub(crate) gpu: Gpu,
     /// Blocks that the driver holds for it alone. Never less than it does.
     holds: AtomicU64,
-    /// Of these, what the pool of each thread keeps.
+    /// Of these, blocks that the pool of each thread keeps.
     pub(crate) pools: [AtomicU64; THREADS],
     threads: usize,
     delays: [OnceLock<Delays>; THREADS],
@@ -104,7 +104,7 @@ pub(crate) fn device() -> DeviceSlot {
 }
 
 impl Body {
-    /// Never comes back.
+    /// Works in all threads until the process ends.
     fn work(&self) {
         let mut first = Hand::of(self, 0, self.birth.chance.clone(), None);
         if self.threads > 1 {
@@ -129,7 +129,7 @@ impl Body {
         Ok(())
     }
 
-    /// Gives blocks back.
+    /// Returns blocks to the device.
     pub(crate) fn give(&self, blocks: u64) {
         self.holds_less(blocks);
         self.process.give_blocks(self.gpu, Blocks(blocks));
@@ -143,19 +143,21 @@ impl Body {
         self.process.node().gpu_spec(self.gpu).model.context().0
     }
 
-    /// Wait of its threads for a processor.
+    /// Wait of its threads for a processor, in nanoseconds.
     fn delay_ns(&self) -> u64 {
         self.delays.iter().filter_map(OnceLock::get).map(Delays::ns).sum()
     }
 
-    /// What the driver holds for this process never exceeds what it was charged. Where other threads are between
-    /// two steps, the two cannot be seen at one instant, but then they do not stay as they are.
+    /// Checks that the driver does not hold more for this process than it is charged.
+    ///
+    /// While other threads are between two steps, both cannot be read at one instant, but then they do not stay as they
+    /// are.
     pub(crate) fn check(&self) {
-        const LOOKS: usize = 100;
+        const READS: usize = 100;
         let tenant = self.ledger.tenant();
-        let look = || (self.holds.load(SeqCst) * BLOCK_BYTES, tenant.used_by(tenant.slot, device()));
-        let (holds, charged) = look();
-        if holds > charged && (0..LOOKS).all(|_| look() == (holds, charged)) {
+        let read = || (self.holds.load(SeqCst) * BLOCK_BYTES, tenant.used_by(tenant.slot, device()));
+        let (holds, charged) = read();
+        if holds > charged && (0..READS).all(|_| read() == (holds, charged)) {
             self.birth.board.count(Word::Uncharged);
             let last = |thread| self.birth.lane.of_thread(thread).last().map(name);
             let pools = self.pools.each_ref().map(|pool| pool.load(SeqCst));
@@ -169,7 +171,7 @@ impl Body {
     }
 }
 
-/// One of its threads.
+/// One thread of a tenant.
 pub(crate) struct Hand<'a> {
     pub(crate) body: &'a Body,
     pub(crate) thread: usize,
@@ -199,7 +201,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Works until killed. A thread that fails must not be missed among the others.
+    /// Works until killed. A thread that panics ends the process, so that its failure is counted.
     fn work(&mut self) {
         is_thread(self.thread);
         let failed = catch_unwind(AssertUnwindSafe(|| {
@@ -231,7 +233,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Only what is ours counts as waiting.
+    /// Begins a wait for the slice, which is paused in calls of the driver.
     pub(crate) fn waits(&self) -> Waits<'_> {
         let waits = Waits { lane: self.lane, body: self.body, wait: Cell::new(None) };
         waits.resume();
@@ -271,7 +273,7 @@ impl<'a> Hand<'a> {
         self.tell();
     }
 
-    /// A child has an account of its own; who becomes another program begins with none.
+    /// Forks a child, which attaches by itself, or executes another program, which begins without charges.
     fn have_a_child_or_be_one(&mut self) {
         let birth = &self.body.birth;
         if !std::mem::take(&mut self.may_have_children) {
@@ -348,7 +350,7 @@ impl<'a> Hand<'a> {
     }
 }
 
-/// A wait for the slice, which may be interrupted while the driver is asked.
+/// A wait for the slice, which is paused in calls of the driver.
 pub(crate) struct Waits<'a> {
     lane: Lane,
     body: &'a Body,
@@ -371,7 +373,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Joins the slice, takes all of it at once and says how much that was.
+/// Attaches to the slice, and charges all of it at once; returns the bytes, or 0 if it is refused.
 pub fn fill(board: Board) -> u64 {
     doom(board, Side::Tenant, None, None);
     let Ok(ledger) = attach::ledger() else { return 0 };

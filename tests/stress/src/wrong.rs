@@ -1,4 +1,4 @@
-//! Protocols that are wrong on purpose, to show that the run would notice.
+//! Protocols that are wrong on purpose, to show that a run detects them.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tranche_shm::credit::{Credit, Units};
 use crate::connection::Line;
 use crate::tenant::{Hand, device};
 
-/// What is wrong.
+/// Fault of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Broken {
-    /// The driver is asked first and the charge made afterwards.
+    /// The driver is called first, and the charge made afterwards.
     DriverFirst,
-    /// The credit word is read, changed and written back, as if nobody else wrote it.
+    /// The credit word is read, changed and written back, as if no other process wrote it.
     LostUpdate,
-    /// Somebody hands out credit that is in no ledger.
+    /// A process gets credit that is in no ledger.
     OverGrant,
-    /// Who says that he holds shared memory no more holds it still.
+    /// Shared memory is reported as released, and still held.
     KeptShare,
 }
 
@@ -61,7 +61,7 @@ impl Hand<'_> {
         self.heap.enter(address, bytes);
     }
 
-    /// Gives back blocks whose charge no ledger knows.
+    /// Returns blocks whose charge is in no ledger.
     pub(crate) fn free_unknown(&self, blocks: Blocks) {
         self.body.give(blocks.0);
         let units = Units::within(blocks.0 * BLOCK_BYTES);

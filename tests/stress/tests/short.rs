@@ -1,10 +1,10 @@
-//! A thousand deaths, and the proof that the run would notice if the protocol were wrong.
+//! A run with a thousand deaths, and runs that must detect a wrong protocol.
 #![allow(clippy::unwrap_used, reason = "in a test, a failure is the answer")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The folder of the simulated driver's libraries.
+/// Folder of the simulated driver's libraries.
 fn libraries() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = here.ancestors().nth(2).unwrap();
@@ -19,8 +19,8 @@ fn run(arguments: &[&str]) -> (Output, serde_json::Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stress"));
     command.arg("run").args(arguments).arg("--libraries").arg(libraries()).arg("--report").arg(&path);
     let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    let report = std::fs::read(&path).unwrap_or_else(|_| panic!("there is no report: {told}"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = std::fs::read(&path).unwrap_or_else(|_| panic!("there is no report: {stderr}"));
     (output, serde_json::from_slice(&report).unwrap())
 }
 
@@ -31,17 +31,17 @@ fn value(report: &serde_json::Value, name: &str) -> u64 {
 
 #[test]
 fn a_thousand_deaths_at_every_step_leave_no_credit_and_never_too_much() {
-    // A machine that does much else at the same time may keep anybody waiting; ten times the bound is no wait of
-    // the protocol's, which are either microseconds or seconds.
+    // A machine with much other work may delay any thread; ten times the bound is no wait of the protocol, whose waits
+    // are either microseconds or seconds.
     let arguments = ["--deaths", "1000", "--at-most", "240", "--blocked-ms", "1000"];
     let (output, report) = run(&arguments);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(value(&report, "deaths") >= 1000, "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(value(&report, "deaths") >= 1000, "{stdout}");
 }
 
 #[test]
-fn asking_the_driver_before_the_slice_is_noticed() {
+fn driver_call_before_the_charge_is_noticed() {
     let (output, report) = run(&["--deaths", "60", "--at-most", "60", "--broken", "driver-first"]);
     assert!(!output.status.success() && value(&report, "held_but_not_charged") > 0, "{report:#}");
 }
@@ -59,7 +59,7 @@ fn credit_from_outside_the_books_is_noticed() {
 }
 
 #[test]
-fn shared_memory_that_is_held_and_said_not_to_be_is_noticed() {
+fn shared_memory_held_after_its_release_is_noticed() {
     let (output, report) = run(&["--deaths", "60", "--at-most", "60", "--broken", "kept-share"]);
     assert!(!output.status.success() && value(&report, "device_over_cap") > 0, "{report:#}");
 }
