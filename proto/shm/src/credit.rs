@@ -15,64 +15,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use crate::total::TotalWord;
 use crate::word::AtomicU64;
 
-/// Bytes in one unit of credit.
-pub const UNIT_BYTES: u64 = 4096;
-
-/// An amount of device memory in 4 KiB units, up to 16 TiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Units(u32);
-
-impl Units {
-    /// No memory: 0 bytes.
-    pub const ZERO: Self = Self(0);
-    /// Largest amount: 16 TiB less 4 KiB.
-    pub const MAX: Self = Self(u32::MAX);
-
-    /// An amount of `units` times 4 KiB.
-    pub const fn new(units: u32) -> Self {
-        Self(units)
-    }
-
-    /// Number of 4 KiB units.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
-    /// `bytes` rounded up to whole units; `None` above [`Units::MAX`].
-    pub const fn covering(bytes: u64) -> Option<Self> {
-        let units = bytes.div_ceil(UNIT_BYTES);
-        if units <= u32::MAX as u64 { Some(Self(units as u32)) } else { None }
-    }
-
-    /// `bytes` rounded down to whole units, at most [`Units::MAX`].
-    pub const fn within(bytes: u64) -> Self {
-        let units = bytes / UNIT_BYTES;
-        if units <= u32::MAX as u64 { Self(units as u32) } else { Self::MAX }
-    }
-
-    /// The amount in bytes.
-    pub const fn bytes(self) -> u64 {
-        self.0 as u64 * UNIT_BYTES
-    }
-
-    /// `self + other`, at most [`Units::MAX`].
-    pub const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// `self - other`, at least [`Units::ZERO`].
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-
-    /// `self + other`; `None` above [`Units::MAX`].
-    pub const fn checked_add(self, other: Self) -> Option<Self> {
-        match self.0.checked_add(other.0) {
-            Some(sum) => Some(Self(sum)),
-            None => None,
-        }
-    }
-}
+pub use crate::units::{UNIT_BYTES, Units};
 
 /// The parts of a credit word, read at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +30,7 @@ pub struct Credit {
 
 impl Credit {
     /// Largest grant that the word's 31 bits hold: 8 TiB less 4 KiB.
-    pub const MOST: Units = Units(u32::MAX >> 1);
+    pub const MOST: Units = Units::new(u32::MAX >> 1);
 
     /// Granted and not used; zero if a process claims to use more than its grant.
     pub const fn unused(self) -> Units {
@@ -95,11 +38,15 @@ impl Credit {
     }
 
     const fn unpack(word: u64) -> Self {
-        Self { granted: Units((word >> 33) as u32), used: Units(word as u32), turn: word >> 32 & 1 == 1 }
+        Self {
+            granted: Units::new((word >> 33) as u32),
+            used: Units::new(word as u32),
+            turn: word >> 32 & 1 == 1,
+        }
     }
 
     const fn pack(self) -> u64 {
-        (self.granted.0 as u64) << 33 | (self.turn as u64) << 32 | self.used.0 as u64
+        (self.granted.get() as u64) << 33 | (self.turn as u64) << 32 | self.used.get() as u64
     }
 }
 
@@ -112,7 +59,7 @@ pub struct Short(
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} units of credit are in use", self.0.used.0, self.0.granted.0)
+        write!(f, "{} of {} units of credit are in use", self.0.used.get(), self.0.granted.get())
     }
 }
 
@@ -192,7 +139,7 @@ impl<'a> CreditWord<'a> {
             let both =
                 (credit.used.get().checked_sub(units.get()), credit.granted.get().checked_sub(units.get()));
             let (Some(used), Some(granted)) = both else { return None };
-            Some(Credit { used: Units(used), granted: Units(granted), turn: !credit.turn })
+            Some(Credit { used: Units::new(used), granted: Units::new(granted), turn: !credit.turn })
         };
         let done = self.change(less).is_ok();
         self.1.changed();
@@ -321,12 +268,6 @@ mod tests {
             let now = credit.load();
             prop_assert_eq!(now.used, Units::new(used));
             prop_assert_eq!(now.granted.saturating_add(got), Units::new(granted));
-        }
-
-        #[test]
-        fn units_cover_bytes(bytes in 0u64..1 << 43) {
-            let units = Units::covering(bytes).unwrap();
-            prop_assert!(units.bytes() >= bytes && units.bytes() < bytes + UNIT_BYTES);
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod lease;
 pub mod message;
 mod region;
 pub mod total;
+mod units;
 pub mod usage;
 pub mod version;
 

@@ -13,7 +13,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::credit::Units;
+use crate::units::Units;
 use crate::word::AtomicU64;
 
 const STATE: u64 = 0b11;

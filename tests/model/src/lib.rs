@@ -42,6 +42,9 @@ pub mod message;
 pub mod region;
 #[path = "../../../proto/shm/src/total.rs"]
 pub mod total;
+#[allow(dead_code, reason = "the model uses the protocol, not all of the units")]
+#[path = "../../../proto/shm/src/units.rs"]
+mod units;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/usage.rs"]
 pub mod usage;
