@@ -7,13 +7,15 @@
 mod keys;
 mod survey;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use survey::list;
+
 pub use keys::Keys;
+pub use survey::Survey;
 
 /// Reason for rejecting a file.
 #[derive(Debug, thiserror::Error)]
@@ -23,27 +25,6 @@ pub enum FileError {
     Read { path: PathBuf, cause: io::Error },
     #[error("the configuration {} is not valid:{}", .path.display(), list(.faults))]
     Invalid { path: PathBuf, faults: Vec<String> },
-}
-
-/// The valid part of a file, with all of its errors.
-#[derive(Clone, Debug)]
-pub struct Survey<T> {
-    /// Value without the invalid parts.
-    pub value: T,
-    /// Line of each top-level key, from 1.
-    pub lines: BTreeMap<String, usize>,
-    /// All errors; empty if the file is valid.
-    pub faults: Vec<String>,
-}
-
-/// One error on the same line, several below each other.
-fn list(faults: &[String]) -> String {
-    match faults {
-        [fault] => format!(" {fault}"),
-        faults => {
-            faults.iter().map(|fault| format!("\n- {}", fault.trim_end().replace('\n', "\n  "))).collect()
-        }
-    }
 }
 
 /// Reads a file.

@@ -3,13 +3,25 @@
 //! A parser stops at the first invalid value. Each top-level key is therefore also parsed by itself, from the
 //! text with all other keys blanked, which preserves line numbers.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue, Error};
 
-use crate::{Keys, Survey};
+use crate::keys::Keys;
+
+/// The valid part of a file, with all of its errors.
+#[derive(Clone, Debug)]
+pub struct Survey<T> {
+    /// Value without the invalid parts.
+    pub value: T,
+    /// Line of each top-level key, from 1.
+    pub lines: BTreeMap<String, usize>,
+    /// All errors; empty if the file is valid.
+    pub faults: Vec<String>,
+}
 
 /// A top-level key with its value.
 struct Entry {
@@ -34,7 +46,7 @@ pub(crate) fn survey<T: DeserializeOwned>(text: &str, keys: &Keys) -> Result<Sur
         // first.
         Err(error) => {
             faults.push(said(error));
-            Err(crate::list(&faults).trim_start().to_owned())
+            Err(list(&faults).trim_start().to_owned())
         }
     }
 }
@@ -84,6 +96,16 @@ fn blank<'a>(text: &str, places: impl Iterator<Item = &'a Range<usize>>) -> Stri
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One error on the same line, several below each other.
+pub(crate) fn list(faults: &[String]) -> String {
+    match faults {
+        [fault] => format!(" {fault}"),
+        faults => {
+            faults.iter().map(|fault| format!("\n- {}", fault.trim_end().replace('\n', "\n  "))).collect()
+        }
+    }
 }
 
 fn said(error: Error) -> String {
