@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod figures;
 mod format;
 mod listener;
 mod neighbours;
@@ -18,9 +19,8 @@ mod probe;
 mod serve;
 mod shared;
 
-use std::fmt;
-
 pub use address::{Address, BadAddress};
+pub use figures::Figures;
 pub use listener::{ListenError, Listener};
 pub use page::{Labels, Page};
 pub use probe::{ProbeError, ask};
@@ -28,29 +28,3 @@ pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::family::Family;
 pub use prometheus_client::metrics::gauge::Gauge;
 pub use serve::serve;
-
-/// Source of metrics and probes. Each call may block for as long as reading the program's state takes.
-pub trait Figures: fmt::Debug + Send + Sync + 'static {
-    /// Writes all metrics.
-    ///
-    /// # Errors
-    /// If writing to the page fails.
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result;
-
-    /// Liveness; an error is a reason to restart the program.
-    ///
-    /// # Errors
-    /// The reason, as text.
-    fn alive(&self) -> Result<(), String>;
-
-    /// A remark on a live program.
-    fn remark(&self) -> Option<String> {
-        None
-    }
-
-    /// Readiness.
-    ///
-    /// # Errors
-    /// The awaited condition, as text.
-    fn ready(&self) -> Result<(), String>;
-}

@@ -1,18 +1,13 @@
 //! A page of metrics, family by family.
 
 use std::fmt;
-use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeMetric, MetricEncoder,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
-
-use crate::Figures;
 
 /// Labels of a sample, with names.
 pub type Labels = Vec<(&'static str, String)>;
@@ -20,7 +15,7 @@ pub type Labels = Vec<(&'static str, String)>;
 /// Writer of metrics. Names are complete (`tranche_gpu_used_bytes`), except for the suffixes that the format
 /// adds: `_total` of counters, `_info` of infos. Help texts are sentences without a full stop.
 #[derive(Debug)]
-pub struct Page<'a>(DescriptorEncoder<'a>);
+pub struct Page<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Page<'_> {
     /// Gauges with labels.
@@ -98,26 +93,4 @@ impl Page<'_> {
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
         self.0.encode_descriptor(name, &format!("{help}."), None, kind)
     }
-}
-
-/// Adapter to the library's collector.
-#[derive(Debug)]
-struct Scraped(Arc<dyn Figures>);
-
-impl Collector for Scraped {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.write(&mut Page(encoder))
-    }
-}
-
-/// All metrics in the OpenMetrics text format.
-///
-/// # Errors
-/// If writing them fails.
-pub(crate) fn print(figures: &Arc<dyn Figures>) -> Result<String, fmt::Error> {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scraped(Arc::clone(figures))));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)?;
-    Ok(text)
 }

@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
 
+use crate::figures::print;
 use crate::format::Format;
 use crate::listener::Socket;
 use crate::neighbours::{Neighbour, Neighbours};
-use crate::page::print;
 use crate::places::{Place, Places, Questions, Source};
 use crate::shared::Shared;
 use crate::{Figures, Listener};
