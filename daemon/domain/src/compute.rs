@@ -8,6 +8,7 @@ mod charge;
 mod gpu;
 mod history;
 mod member;
+mod priority;
 mod rules;
 mod terms;
 mod time;
@@ -15,6 +16,7 @@ mod turns;
 mod verdict;
 
 pub use arbiter::Arbiter;
+pub use priority::{BadPriority, Priority};
 pub use rules::Rules;
-pub use terms::{Decision, Gang, GangName, Lease, Observed, Priority, Terms, Why, Window};
+pub use terms::{ComputeMode, Decision, Gang, GangName, Lease, Observed, Terms, Why, Window};
 pub use time::{Instant, Nanos};

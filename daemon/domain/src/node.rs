@@ -21,6 +21,7 @@ use crate::slice::{Part, Slice};
 use crate::units::{Bytes, Permille};
 use demand::{demand, limit};
 
+pub use demand::MAX_GPUS;
 pub use refusal::Refusal;
 
 /// A GPU that slices can be created on.
@@ -250,9 +251,6 @@ impl Node {
         free.next().expect("there are more numbers than slices")
     }
 }
-
-/// Maximum number of GPUs in a slice; the shared regions have records for as many.
-pub const MAX_GPUS: usize = 16;
 
 #[cfg(test)]
 #[path = "node_tests.rs"]

@@ -3,130 +3,20 @@
 //! A part has to fit in memory and in compute. Among the GPUs where it fits, the table [`BEST_FIT`] decides;
 //! whole GPUs come from the island that they leave fullest. Placement is deterministic.
 
+mod demand;
+mod room;
 mod unplaceable;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use core::fmt;
-use core::num::NonZeroU32;
 
-use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
 use crate::units::{Bytes, Permille};
 
+pub use demand::{Compute, Demand, Memory};
+pub use room::Room;
 pub use unplaceable::{Ever, Unplaceable};
-
-/// A GPU with its free memory and compute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Index as NVML counts GPUs.
-    pub index: u32,
-    /// UUID as NVML reports it.
-    pub uuid: GpuUuid,
-    /// Island number; GPUs of the same island are connected by NVLink.
-    pub island: u32,
-    /// Memory that slices can be created from.
-    pub capacity: Bytes,
-    /// Memory that is not committed to a slice.
-    pub free: Bytes,
-    /// Compute that is not committed to a slice.
-    pub free_compute: Permille,
-    /// True if any slice is on the GPU.
-    pub occupied: bool,
-    /// Reason for which no slice may be placed here, if any.
-    pub obstacle: Option<String>,
-    /// The cordon in force, if any.
-    pub cordon: Option<Cordon>,
-}
-
-impl Room {
-    const fn is_open(&self) -> bool {
-        self.obstacle.is_none() && self.cordon.is_none()
-    }
-
-    fn is_untouched(&self) -> bool {
-        !self.occupied && self.free == self.capacity && self.free_compute == Permille::WHOLE
-    }
-}
-
-/// Memory of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// A share of the GPU's capacity.
-    Share(Permille),
-    /// A number of bytes, rounded down to whole MiB.
-    Bytes(Bytes),
-}
-
-impl Memory {
-    /// Size on a GPU of this capacity, in whole MiB.
-    pub fn on(self, capacity: Bytes) -> Bytes {
-        match self {
-            Self::Share(share) => capacity.part(share),
-            Self::Bytes(bytes) => Bytes::mib(bytes.whole_mib()),
-        }
-    }
-}
-
-/// Compute of a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compute {
-    /// A share of the GPU's compute.
-    Share(Permille),
-    /// In proportion to the memory, rounded down, at least one permille.
-    LikeMemory,
-}
-
-impl Compute {
-    /// Compute for a part of `memory` on a GPU of this capacity.
-    pub fn on(self, memory: Bytes, capacity: Bytes) -> Permille {
-        match self {
-            Self::Share(share) => share,
-            Self::LikeMemory => proportion(memory, capacity),
-        }
-    }
-}
-
-/// Memory as a fraction of the capacity. Rounded down, so that parts that fit together in memory fit in
-/// compute.
-fn proportion(memory: Bytes, capacity: Bytes) -> Permille {
-    let permille = u128::from(memory.get()) * 1000 / u128::from(capacity.get().max(1));
-    let bounded = u32::try_from(permille).unwrap_or(1000).clamp(1, 1000);
-    Permille::try_from(bounded).unwrap_or(Permille::WHOLE)
-}
-
-/// The object of a placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
-    /// A part of one GPU.
-    Part {
-        /// Memory of the part.
-        memory: Memory,
-        /// Compute of the part.
-        compute: Compute,
-    },
-    /// Whole GPUs, each given entirely.
-    Whole(NonZeroU32),
-}
-
-impl fmt::Display for Demand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Part { memory: Memory::Share(share), .. } => write!(f, "{share} of a GPU's memory")?,
-            Self::Part { memory: Memory::Bytes(bytes), .. } => {
-                write!(f, "{} of a GPU's memory", Bytes::mib(bytes.whole_mib()))?;
-            }
-            Self::Whole(count) if count.get() == 1 => f.write_str("one whole GPU")?,
-            Self::Whole(count) => write!(f, "{count} whole GPUs")?,
-        }
-        match self {
-            Self::Part { compute: Compute::Share(share), .. } => write!(f, " and {share} of its compute"),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// A chosen GPU, and the amounts taken of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

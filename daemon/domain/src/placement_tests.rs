@@ -1,5 +1,7 @@
 use super::*;
+use crate::cordon::Cordon;
 use alloc::string::ToString;
+use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 fn permille(share: u32) -> Permille {

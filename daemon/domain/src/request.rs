@@ -13,6 +13,8 @@ use crate::id::{GpuSelector, SliceName};
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
 
+pub use crate::compute::{BadPriority, ComputeMode};
+
 /// Amount of GPUs requested for a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -162,49 +164,6 @@ impl FromStr for Share {
     }
 }
 
-/// Bound on a slice's compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ComputeMode {
-    /// At least the request; idle time is shared.
-    #[default]
-    Fair,
-    /// Exactly the request at most.
-    Strict,
-    /// Time that no other slice uses.
-    BestEffort,
-}
-
-impl fmt::Display for ComputeMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Fair => "fair",
-            Self::Strict => "strict",
-            Self::BestEffort => "best-effort",
-        })
-    }
-}
-
-/// Error for a number outside the range of priorities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadPriority(pub i32);
-
-impl fmt::Display for BadPriority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no priority: -128 to 127 are, the higher goes first, and 0 is the usual one", self.0)
-    }
-}
-
-impl core::error::Error for BadPriority {}
-
-impl TryFrom<i32> for Priority {
-    type Error = BadPriority;
-
-    fn try_from(number: i32) -> Result<Self, BadPriority> {
-        i8::try_from(number).map(Self::new).map_err(|_| BadPriority(number))
-    }
-}
-
 /// Parameters of a slice to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceRequest {
@@ -281,16 +240,6 @@ mod tests {
         assert_eq!(refused("-0.5"), BadShare::Nothing("-0.5".into()));
         assert_eq!(refused("1.5"), BadShare::NotWhole("1.5".into()));
         assert_eq!(refused("0.0005"), BadShare::TooFine("0.0005".into()));
-    }
-
-    #[test]
-    fn priority_has_a_range_and_an_order() {
-        let priority = |number| Priority::try_from(number);
-        assert_eq!(priority(0), Ok(Priority::DEFAULT));
-        assert!(priority(-128).unwrap() < Priority::DEFAULT && Priority::DEFAULT < priority(127).unwrap());
-        for number in [-129, 128, i32::MIN, i32::MAX] {
-            assert_eq!(priority(number), Err(BadPriority(number)));
-        }
     }
 
     proptest! {

@@ -8,22 +8,23 @@
 //! Laws: each finding has evidence in the picture, a process is killed only under the configured policy, and
 //! only if pid and start time identify it as a process of a slice.
 
+mod finding;
 mod picture;
 mod record;
 mod rules;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::event::{Happening, Kind};
-use crate::id::{GpuUuid, SliceName};
-use crate::slice::ProcessId;
+use crate::event::Kind;
+use crate::id::SliceName;
 use crate::units::Bytes;
 
+use finding::REMEMBERED;
 use record::{Offender, Records};
 
+pub use finding::{Finding, Subject};
 pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
 
 /// Interval between observations while there is no open discrepancy.
@@ -32,8 +33,6 @@ pub const CALM: Duration = Duration::from_secs(1);
 pub const DOUBT: Duration = Duration::from_millis(250);
 /// Number of observations whose minimum excess is charged.
 const LOOKS: usize = 3;
-/// Time for which tampering stays reported, and a slice mistrusted, after the last observation.
-const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Treatment of processes with confirmed violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,65 +44,6 @@ pub enum Violations {
         /// Time from the finding to the kill.
         grace: Duration,
     },
-}
-
-/// Key of a finding: repeated observations with the same key are one finding.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
-    /// Kind of the violation.
-    pub kind: Kind,
-    /// The slice that it is about, if any.
-    pub slice: Option<SliceName>,
-    /// The GPU that it is about, if any.
-    pub gpu: Option<GpuUuid>,
-    /// The process, where findings are made for each process.
-    pub whose: Option<ProcessId>,
-}
-
-/// A violation that lasted longer than the doubt about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Kind and offender, by which it is found again.
-    pub subject: Subject,
-    /// Offending process, if identified.
-    pub who: Option<ProcessId>,
-    /// Evidence, as a sentence.
-    pub evidence: String,
-    /// Memory held beyond the charge: the minimum of the last observations.
-    pub excess: Bytes,
-}
-
-impl Finding {
-    /// Event for the finding.
-    pub fn told(&self) -> Happening {
-        self.happening(self.subject.kind.clone(), self.evidence.clone())
-    }
-
-    /// Event for the end of the finding.
-    pub fn told_over(&self) -> Happening {
-        self.happening(Kind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
-    }
-
-    /// Event for killing all processes of the slice.
-    pub fn told_ended(&self) -> Happening {
-        let why = alloc::format!(
-            "all its processes, as one after the other commits the same and `violations` says so: {}, {}",
-            self.subject.kind,
-            self.evidence
-        );
-        Happening { pid: None, ..self.happening(Kind::Killed, why) }
-    }
-
-    /// Event for killing the process.
-    pub fn told_killed(&self) -> Happening {
-        let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
-        self.happening(Kind::Killed, why)
-    }
-
-    fn happening(&self, kind: Kind, evidence: String) -> Happening {
-        let Subject { slice, gpu, .. } = self.subject.clone();
-        Happening { slice, gpu, pid: self.who.map(|who| who.pid), ..Happening::new(kind, evidence) }
-    }
 }
 
 /// Result of one observation.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::id::HostPid;
+use crate::id::{GpuUuid, HostPid};
+use crate::slice::ProcessId;
 use crate::units::Permille;
 use proptest::prelude::*;
 use std::vec;

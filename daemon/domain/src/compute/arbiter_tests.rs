@@ -6,8 +6,8 @@ mod any;
 mod game;
 
 use super::*;
-use crate::compute::terms::{Gang, Priority};
-use crate::request::ComputeMode;
+use crate::compute::priority::Priority;
+use crate::compute::terms::{ComputeMode, Gang};
 use alloc::format;
 use alloc::vec;
 use any::{Event, any_event, any_players, fair_players, requests};

@@ -5,35 +5,32 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compute::priority::Priority;
 use crate::compute::time::{Instant, Nanos};
 use crate::id::{GpuUuid, SliceName};
-use crate::request::ComputeMode;
 use crate::units::Permille;
 use crate::word::{is_label, word};
 
-/// Rank of a slice where several want the GPU, -128 to 127; the higher is first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Priority(i8);
-
-impl Priority {
-    /// The default, 0.
-    pub const DEFAULT: Self = Self(0);
-
-    /// A priority; any number from -128 to 127.
-    pub const fn new(priority: i8) -> Self {
-        Self(priority)
-    }
-
-    /// The priority as a number.
-    pub const fn get(self) -> i8 {
-        self.0
-    }
+/// Bound on a slice's compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeMode {
+    /// At least the request; idle time is shared.
+    #[default]
+    Fair,
+    /// Exactly the request at most.
+    Strict,
+    /// Time that no other slice uses.
+    BestEffort,
 }
 
-impl fmt::Display for Priority {
+impl fmt::Display for ComputeMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.pad(match self {
+            Self::Fair => "fair",
+            Self::Strict => "strict",
+            Self::BestEffort => "best-effort",
+        })
     }
 }
 

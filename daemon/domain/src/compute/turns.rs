@@ -10,8 +10,8 @@ use core::cmp::Reverse;
 
 use crate::compute::gpu::Gpu;
 use crate::compute::member::Member;
+use crate::compute::priority::Priority;
 use crate::compute::rules::Rules;
-use crate::compute::terms::Priority;
 use crate::compute::time::{Instant, Nanos};
 use crate::compute::verdict::Verdict;
 use crate::id::SliceName;

@@ -8,10 +8,10 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::amount::MilliGpus;
-use super::job::{JobId, MemberId};
+use super::job::{JobId, MemberId, Shape};
 use super::pool::{PoolIndex, Reach, When};
 use super::preemption::{Borrowers, Preemptor};
-use super::project::{Account, Level, QueueKey, Shape};
+use super::project::{Account, Level, QueueKey};
 use super::scheduler::{Phase, QuotaScheduler, Reservation};
 use crate::id::GpuUuid;
 

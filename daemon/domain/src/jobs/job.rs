@@ -1,4 +1,4 @@
-//! Jobs: specification, progress and reasons for rejection.
+//! Jobs: specification and progress.
 
 use alloc::collections::BTreeSet;
 use core::fmt;
@@ -7,9 +7,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::limits::MOST_JOBS_OF_A_USER;
 use super::name::{JobName, ProjectName};
-use super::project::Shape;
 use crate::compute::Priority;
 use crate::request::{Fraction, Share};
 
@@ -129,6 +127,14 @@ impl JobSpec {
     }
 }
 
+/// Properties that decide where a job fits; jobs of equal shape fit or fail alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Shape {
+    pub(super) size: Size,
+    pub(super) kind: Kind,
+    pub(super) non_preemptible: bool,
+}
+
 /// A job and the progress of its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -177,78 +183,3 @@ impl Job {
         self.placed += 1;
     }
 }
-
-/// Reasons for rejecting an operation on a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobRefusal {
-    /// The project does not exist.
-    NoProject(ProjectName),
-    /// A job with this name exists in the project.
-    Exists(JobName),
-    /// No job with this name exists in the project.
-    Unknown(ProjectName, JobName),
-    /// More members, or members at once, than [`JobSpec::MOST_MEMBERS`].
-    TooManyMembers(NonZeroU32),
-    /// The user has [`MOST_JOBS_OF_A_USER`] jobs that have not ended; contains their number.
-    TooManyOfUser(usize),
-    /// A member would not fit on an empty node.
-    NeverFits {
-        /// GPUs of a member.
-        size: Size,
-        /// Number of GPUs on the largest island that the project may use.
-        most: u32,
-    },
-    /// A member of the non-preemptible job exceeds its project's quota.
-    AboveQuota {
-        /// GPUs of a member.
-        size: Size,
-        /// Quota of its project.
-        quota: MilliGpus,
-    },
-}
-
-impl fmt::Display for JobRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProject(name) => write!(
-                f,
-                "there is no project {name}; `tranche project list` shows those there are, `tranche project \
-                 create` makes one"
-            ),
-            Self::Exists(name) => {
-                write!(
-                    f,
-                    "a job named {name} exists in this project: choose another name, or delete that one"
-                )
-            }
-            Self::Unknown(project, name) => {
-                write!(
-                    f,
-                    "there is no job {name} in project {project}; `tranche list -p {project}` shows them"
-                )
-            }
-            Self::TooManyMembers(count) => write!(
-                f,
-                "it asks for {count} members, and a job has at most {}: submit several jobs, or let each member do more",
-                JobSpec::MOST_MEMBERS
-            ),
-            Self::TooManyOfUser(has) => write!(
-                f,
-                "you have {has} jobs that have not ended, and a user has at most {MOST_JOBS_OF_A_USER}: wait for some to \
-                 end, delete some (`tranche list -A` shows them), or submit one with many members (--completions)"
-            ),
-            Self::NeverFits { size, most } => write!(
-                f,
-                "a member takes {size} GPUs of one island, and there are at most {most} that it may use: it \
-                 could never start; ask for less, or for more members of fewer GPUs each"
-            ),
-            Self::AboveQuota { size, quota } => write!(
-                f,
-                "it is interactive and takes {size} GPUs, and its project's quota is {quota}: such a job stays \
-                 within the quota; ask for less, or let it be stopped for others with --preemptible"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for JobRefusal {}

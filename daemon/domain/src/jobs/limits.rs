@@ -1,22 +1,10 @@
-//! Time limits of running jobs, and the limit of jobs per user.
+//! Time limits of running jobs.
 
 use core::fmt;
 use core::time::Duration;
 
-use super::job::{JobRefusal, Kind};
+use super::job::Kind;
 use super::project::Project;
-
-/// Maximum number of jobs of one user that have not ended; does not apply to administrators. Bounds the work
-/// of listing jobs and the memory for their commands and environments.
-pub const MOST_JOBS_OF_A_USER: usize = 2000;
-
-/// Checks whether a user with `has` jobs that have not ended may submit another.
-///
-/// # Errors
-/// If the user has [`MOST_JOBS_OF_A_USER`] of them and is no administrator.
-pub const fn permit_another(has: usize, administers: bool) -> Result<(), JobRefusal> {
-    if has < MOST_JOBS_OF_A_USER || administers { Ok(()) } else { Err(JobRefusal::TooManyOfUser(has)) }
-}
 
 /// Running and idle time of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,34 +17,22 @@
 //! A victim's project does not fall below its quota while another choice exists. A job larger than its
 //! project's excess may take it below; the quota that is freed in this way is then guaranteed to it again.
 
+mod parties;
 mod search;
 
 #[cfg(test)]
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use self::parties::Victim;
 use self::search::Search;
 use super::amount::MilliGpus;
-use super::job::{Job, MemberId, Size};
-use super::name::ProjectName;
+use super::job::{MemberId, Size};
 use super::pool::{PoolIndex, Reach};
-use super::project::{Account, Level, Shape};
-use super::scheduler::{Binding, Phase, QuotaScheduler};
+use super::project::{Account, Level};
+use super::scheduler::{Phase, QuotaScheduler};
 
-/// The job that room is made for.
-pub(super) struct Preemptor<'a> {
-    pub(super) account: &'a Account,
-    pub(super) shape: Shape,
-}
-
-/// A member that can be preempted.
-#[derive(Clone, Copy)]
-pub(super) struct Victim<'a> {
-    id: MemberId,
-    binding: &'a Binding,
-    job: &'a Job,
-    account: &'a Account,
-}
+pub(super) use self::parties::Preemptor;
 
 /// Members that run on surplus, each with the level of its project without it.
 pub(super) struct Borrowers<'a> {
@@ -52,45 +40,10 @@ pub(super) struct Borrowers<'a> {
     highest: Option<Level>,
 }
 
-impl<'a> Victim<'a> {
-    fn project(&self) -> &'a ProjectName {
-        &self.job.spec.project
-    }
-
-    fn total(&self) -> MilliGpus {
-        self.job.spec.size.total()
-    }
-
-    fn of_each(&self) -> MilliGpus {
-        self.job.spec.size.of_each()
-    }
-}
-
 #[cfg(test)]
 impl Borrowers<'_> {
-    pub(super) fn projects(&self) -> BTreeSet<ProjectName> {
+    pub(super) fn projects(&self) -> BTreeSet<super::name::ProjectName> {
         self.members.iter().map(|(_, victim)| victim.project().clone()).collect()
-    }
-}
-
-impl Preemptor<'_> {
-    fn used_after(&self, own: MilliGpus) -> MilliGpus {
-        self.account.used.plus(self.shape.size.total()).less(own)
-    }
-
-    fn is_within_quota(&self, own: MilliGpus) -> bool {
-        self.used_after(own) <= self.account.project.quota
-    }
-
-    /// Tests if the job displaces training of its own project.
-    pub(super) fn displaces_its_own(&self) -> bool {
-        self.shape.non_preemptible
-            && !self.is_within_quota(MilliGpus::ZERO)
-            && self.account.fits_non_preemptible(self.shape.size.total())
-    }
-
-    fn is(&self, project: &ProjectName) -> bool {
-        self.account.project.name == *project
     }
 }
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::{JobId, Kind, Size};
+use super::job::{JobId, Kind, Shape};
 use super::name::{JobName, ProjectName};
 use crate::compute::Priority;
 
@@ -111,14 +111,6 @@ impl core::error::Error for ProjectRefusal {}
 
 /// Key of a job in its project's queue: higher priority first, then earlier submission.
 pub(super) type QueueKey = (Reverse<Priority>, JobId);
-
-/// Properties that decide where a job fits; jobs of equal shape fit or fail alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Shape {
-    pub(super) size: Size,
-    pub(super) kind: Kind,
-    pub(super) non_preemptible: bool,
-}
 
 /// A project with its use and its queue.
 #[derive(Clone, Debug)]

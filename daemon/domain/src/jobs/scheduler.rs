@@ -7,10 +7,11 @@ use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::{Job, JobId, JobRefusal, JobSpec, MemberId};
+use super::job::{Job, JobId, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
 use super::pool::{Gpu, GpuPool, PoolIndex};
 use super::project::{Account, Project, ProjectRefusal, QueueKey};
+use super::refusal::JobRefusal;
 use crate::id::GpuUuid;
 
 /// Projects, jobs and bindings of one node. [`QuotaScheduler::decide`] makes the decisions.

@@ -1,9 +1,12 @@
 //! Translation of requests into placement demands; rejects contradictory requests.
 
-use super::{MAX_GPUS, Refusal};
+use super::Refusal;
 use crate::placement::{Compute, Demand, Memory};
 use crate::request::{ComputeMode, Share, SliceRequest};
 use crate::units::Permille;
+
+/// Maximum number of GPUs in a slice; the shared regions have records for as many.
+pub const MAX_GPUS: usize = 16;
 
 pub(super) fn check_compute(compute: Permille, mode: ComputeMode) -> Result<(), Refusal> {
     match (compute == Permille::ZERO, mode == ComputeMode::BestEffort) {

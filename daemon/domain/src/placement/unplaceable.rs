@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Demand, Room};
+use super::demand::Demand;
+use super::room::Room;
 use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
 

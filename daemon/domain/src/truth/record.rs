@@ -9,8 +9,8 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
+use super::finding::{Finding, REMEMBERED, Subject};
 use super::rules::Doubt;
-use super::{Finding, REMEMBERED, Subject};
 use crate::event::Kind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;

@@ -5,7 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Charged, Deceit, Finding, Found, OnGpu, Picture, Served, Subject, User, Whose};
+use super::finding::{Finding, Subject};
+use super::picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
 use crate::event::Kind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Preemptor, Victim};
+use super::parties::{Preemptor, Victim};
 use crate::jobs::amount::MilliGpus;
 use crate::jobs::combinations::{choices, combinations, least_sets};
 use crate::jobs::job::MemberId;
