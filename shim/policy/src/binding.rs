@@ -6,12 +6,9 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use crate::ledger::Ledger;
+use crate::link::{MAPPING, MULTICAST, REFERENCE};
 use crate::mark::{Behind, Mark, Marks};
-use crate::physical::{MAPPING, REFERENCE};
 use crate::table::{Cursor, Entry, Kind};
-
-/// Link of an entry that stands for a multicast object.
-pub(crate) const MULTICAST: u64 = 1 << 61;
 
 /// A region of an array, with the physical memory to map there, or none to unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

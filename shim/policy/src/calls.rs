@@ -15,126 +15,20 @@
 //!   be using: too much, never too little.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicU64, compiler_fence, fence};
+use core::sync::atomic::{AtomicU64, fence};
 
 use tranche_shm::DeviceSlot;
 
 use crate::charge::{Daemon, Refused};
 use crate::ledger::Ledger;
 use crate::mark::Hush;
+use crate::order::{ANNOUNCED, Announced};
 use crate::table::Kind;
-
-/// Makes every other thread of the process pass a full barrier.
-pub type Barrier = fn();
 
 /// Longest wait of a call for the end of a context, and of an end for calls, in nanoseconds.
 ///
 /// Longer than a call may wait for the daemon.
 pub const ORDER_PATIENCE_NS: u64 = 10_000_000_000;
-
-/// Number of lines for threads. Threads beyond it share a count.
-const LINES: usize = 512;
-const LINE_WORDS: usize = 8;
-/// Lines tried for a thread, from the one of its hash on.
-const PROBES: usize = 16;
-/// Ends of contexts at a time; further ones wait.
-const ENDS: usize = 15;
-/// Words that the order takes: the ends, the count of calls without a line, the lines.
-pub(crate) const WORDS: usize = ENDS + 1 + LINES * LINE_WORDS;
-
-/// Words of a line: the thread it belongs to, and what that thread has announced.
-const THREAD: usize = 0;
-const ANNOUNCED: usize = 1;
-
-/// Set in the announcement of a whole device, below which is its number.
-const DEVICE: u64 = 1 << 63;
-
-/// Announcement of a call or an end: a context, or a device for all that concerns its primary context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Announced(u64);
-
-impl Announced {
-    const fn device(device: DeviceSlot) -> Self {
-        Self(DEVICE | device.index() as u64)
-    }
-
-    fn as_device(self) -> Option<DeviceSlot> {
-        (self.0 & DEVICE != 0).then(|| DeviceSlot::new((self.0 & !DEVICE) as usize)).flatten()
-    }
-}
-
-/// The words of the order, within the ledger's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'a> {
-    words: &'a [AtomicU64; WORDS],
-    barrier: Option<Barrier>,
-}
-
-impl<'a> Order<'a> {
-    #[inline(always)]
-    pub(crate) const fn over(words: &'a [AtomicU64; WORDS], barrier: Option<Barrier>) -> Self {
-        Self { words, barrier }
-    }
-
-    fn ends(self) -> &'a [AtomicU64] {
-        &self.words[..ENDS]
-    }
-
-    /// Number of calls under way whose thread has no line.
-    fn others(self) -> &'a AtomicU64 {
-        &self.words[ENDS]
-    }
-
-    #[inline(always)]
-    fn lines(self) -> &'a [[AtomicU64; LINE_WORDS]] {
-        self.words[ENDS + 1..].as_chunks().0
-    }
-
-    /// The word in which a thread announces its call.
-    #[inline(always)]
-    fn line(self, thread: u64) -> Option<&'a AtomicU64> {
-        let first = (thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize % LINES;
-        let line = &self.lines()[first];
-        if line[THREAD].load(Relaxed) == thread { Some(&line[ANNOUNCED]) } else { self.find(thread, first) }
-    }
-
-    /// Assigns a line to a thread. Lines stay assigned: a thread with the number of an ended one has its line as
-    /// well.
-    #[cold]
-    #[inline(never)]
-    fn find(self, thread: u64, first: usize) -> Option<&'a AtomicU64> {
-        for probe in 0..PROBES {
-            let line = &self.lines()[(first + probe) % LINES];
-            let owner = match line[THREAD].load(Relaxed) {
-                0 => line[THREAD]
-                    .compare_exchange(0, thread, SeqCst, SeqCst)
-                    .map_or_else(|now| now, |_| thread),
-                owner => owner,
-            };
-            if owner == thread {
-                return Some(&line[ANNOUNCED]);
-            }
-        }
-        None
-    }
-
-    /// Barrier between the announcement of a call and its read of ends.
-    #[inline(always)]
-    fn call_barrier(self) {
-        match self.barrier {
-            Some(_) => compiler_fence(SeqCst),
-            None => fence(SeqCst),
-        }
-    }
-
-    /// Barrier between the announcement of an end and its reads of calls.
-    fn end_barrier(self) {
-        fence(SeqCst);
-        if let Some(barrier) = self.barrier {
-            barrier();
-        }
-    }
-}
 
 /// A call under way: contexts that it concerns do not end while it lives.
 #[must_use = "the call is over when it is dropped"]
@@ -178,7 +72,7 @@ impl<'a> Ledger<'a> {
     /// Begins a call of `thread` in `context`. To be kept until what the call made is entered.
     #[inline(always)]
     pub fn begin_call(&self, thread: u64, context: u64, daemon: &impl Daemon) -> Result<Call<'a>, Refused> {
-        self.announce(thread, Announced(context & !DEVICE), daemon)
+        self.announce(thread, Announced::context(context), daemon)
     }
 
     /// Begins a call that concerns a device's primary context, whether or not there is one.
@@ -266,7 +160,7 @@ impl<'a> Ledger<'a> {
 
     /// Begins the end of a context: afterwards no call is under way in it, and none begins.
     pub(crate) fn begin_end(&self, thread: u64, context: u64, daemon: &impl Daemon) -> End<'a> {
-        self.announce_end(thread, Announced(context & !DEVICE), daemon)
+        self.announce_end(thread, Announced::context(context), daemon)
     }
 
     /// Begins what may be the end of a device's primary context.

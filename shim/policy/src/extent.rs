@@ -129,6 +129,16 @@ fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     }
 }
 
+/// Addresses of the blocks that an allocation touches.
+pub(crate) fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    let first = pointer / BLOCK_BYTES;
+    let end = match bytes {
+        0 => first,
+        _ => (pointer.saturating_add(bytes - 1)) / BLOCK_BYTES + 1,
+    };
+    first..end
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

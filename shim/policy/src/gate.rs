@@ -16,6 +16,7 @@ mod pace;
 mod room;
 mod state;
 mod transfer;
+mod unmarked;
 mod wait;
 mod width;
 

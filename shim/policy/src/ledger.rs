@@ -5,21 +5,19 @@ use core::sync::atomic::AtomicU64;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::calls::{self, Barrier, Order};
 use crate::charge::{Refused, Tenant};
 use crate::extent::Extent;
-use crate::library::List;
+use crate::list::List;
 use crate::lock::{Lock, Pause};
-use crate::module::is_allowed;
-use crate::share::SHARED;
-use crate::table::{Entry, Full, Kind, Open, Table};
+use crate::order::{self, Barrier, Order};
+use crate::table::{Entry, Full, Open, Table};
 
 /// Words in front of the table, in this order.
 ///
 /// Per device one lock and one charge for contexts; the lock of shares and the number of shares to report to the
 /// daemon; the lock of marks, their number, and the number of contexts about to end; the lengths of the lists of
 /// libraries and contexts; the lock of deferred code; the order of calls and ends.
-const HEAD: usize = (ORDER + calls::WORDS).next_multiple_of(8);
+const HEAD: usize = (ORDER + order::WORDS).next_multiple_of(8);
 const SHARING: usize = 2 * tranche_shm::MAX_DEVICES;
 const MARKING: usize = SHARING + 2;
 const LISTS: usize = MARKING + 3;
@@ -179,29 +177,5 @@ impl<'a> Ledger<'a> {
 
     pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
         Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
-    }
-
-    /// Releases the charge of an entry that left the table.
-    #[inline(always)]
-    pub(crate) fn forget(&self, kind: Kind, key: u64, entry: Entry) {
-        if entry.units > Units::ZERO {
-            self.tenant.release(entry.device, entry.units);
-        }
-        match kind {
-            Kind::Memory | Kind::Leaving if entry.detail > 0 => {
-                self.leave_blocks(entry.device, key, entry.detail);
-            }
-            Kind::Mapping => self.drop_mapping(entry),
-            // It has no memory of its own, but memory may be mapped into it.
-            Kind::Array if entry.units == Units::ZERO => self.unbind_all(key),
-            Kind::Module if is_allowed(&entry) => self.return_allowance(entry.device),
-            Kind::Copy => self.copy_gone(entry),
-            _ => {}
-        }
-        match kind {
-            Kind::Memory | Kind::Leaving if entry.link & SHARED != 0 => self.forget_shared(Kind::Memory, key),
-            Kind::Physical if entry.link & SHARED != 0 => self.forget_shared(kind, key),
-            _ => {}
-        }
     }
 }

@@ -16,41 +16,16 @@
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 
+use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
-use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use crate::charge::{Daemon, Refused};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
 use crate::ledger::{Denied, Ledger};
+use crate::list::List;
 use crate::module::{Allowance, deferred, deferring};
 use crate::table::{Entry, Full, Kind};
-
-/// The two lists, which share the ledger's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
-    /// Contexts. The primary one of each device has a place of its own at the beginning.
-    Contexts,
-    /// Libraries, and deferred code of libraries.
-    Libraries,
-}
-
-impl List {
-    const fn kind(self) -> Kind {
-        match self {
-            Self::Contexts => Kind::Present,
-            Self::Libraries => Kind::Library,
-        }
-    }
-
-    /// The first place that is not reserved.
-    const fn first(self) -> u64 {
-        match self {
-            Self::Contexts => MAX_DEVICES as u64 + 1,
-            Self::Libraries => 1,
-        }
-    }
-}
 
 /// Width of a place in a list, in bits.
 const PLACE_BITS: u32 = 32;

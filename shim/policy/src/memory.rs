@@ -5,9 +5,9 @@ use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
 use crate::charge::{Daemon, Reservation};
-use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
+use crate::extent::{BLOCK, BLOCK_BYTES, Extent, touched};
 use crate::ledger::{Claim, Denied, Ledger, Owner};
-use crate::share::SHARED;
+use crate::link::SHARED;
 use crate::table::{Cursor, Entry, Full, Kind};
 
 /// A charge for memory that did not come to be, to be released once the driver has freed it.
@@ -183,14 +183,4 @@ impl<'a> Ledger<'a> {
         });
         last
     }
-}
-
-/// Addresses of the blocks that an allocation touches.
-pub(crate) fn touched(pointer: u64, bytes: u64) -> impl Iterator<Item = u64> {
-    let first = pointer / BLOCK_BYTES;
-    let end = match bytes {
-        0 => first,
-        _ => (pointer.saturating_add(bytes - 1)) / BLOCK_BYTES + 1,
-    };
-    first..end
 }

@@ -3,20 +3,12 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::binding::MULTICAST;
 use crate::charge::Daemon;
 use crate::extent::{BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Denied, Ledger};
-use crate::share::SHARED;
+use crate::link::{IMPORTED, MAPPING, MULTICAST, REFERENCE, SHARED};
 use crate::table::{Cursor, Entry, Full, Kind};
 
-/// One reference in the detail of an entry of [`Kind::Physical`]; the lower half counts mappings.
-pub(crate) const REFERENCE: u64 = 1 << 32;
-pub(crate) const MAPPING: u64 = 1;
-/// Link of a handle imported from elsewhere, whose size shows only when it is mapped.
-///
-/// Other links are zero, or the handle of which this one is another name.
-const IMPORTED: u64 = 1 << 62;
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
     pub fn create<E>(

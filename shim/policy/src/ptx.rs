@@ -14,6 +14,8 @@ mod word;
 use constant::Constants;
 use word::{Word, Words};
 
+pub(crate) use constant::Unreadable;
+
 /// One kind of variables that a declaration names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
@@ -24,10 +26,6 @@ pub(crate) struct Variable {
     /// Number of variables of this kind.
     pub(crate) count: u64,
 }
-
-/// Error of a text that is not readable as PTX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable;
 
 /// Passes every variable in device memory to `found`.
 pub(crate) fn variables(text: &[u8], mut found: impl FnMut(Variable)) -> Result<(), Unreadable> {

@@ -13,15 +13,11 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::charge::{Daemon, PATIENCE_NS, Refused, Share, Shared};
-use crate::extent::BLOCK;
+use crate::extent::{BLOCK, touched};
 use crate::ledger::{Denied, Ledger};
-use crate::physical::REFERENCE;
+use crate::link::{REFERENCE, SHARED};
 use crate::table::{Cursor, Entry, Kind};
 
-/// Link of an entry of [`Kind::Memory`] or [`Kind::Physical`] that is shared.
-///
-/// An entry of [`Kind::Alias`] holds its key, and the charge is with the entry of that key.
-pub(crate) const SHARED: u64 = 1 << 63;
 /// Link of an entry of [`Kind::Shared`]: the daemon counts this process among the holders.
 const NOTED: u64 = 1;
 
@@ -281,7 +277,7 @@ impl Ledger<'_> {
 
 /// Cost of the blocks in which a small allocation lies, in units.
 fn blocks(pointer: u64, bytes: u64) -> Units {
-    crate::memory::touched(pointer, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK))
+    touched(pointer, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK))
 }
 
 /// Key of an alias. Pointers and handles are below 2^57, so that keys of two kinds never collide.

@@ -73,6 +73,9 @@ pub mod context;
 #[path = "../../../shim/policy/src/extent.rs"]
 pub mod extent;
 #[allow(dead_code, reason = "the model only charges and shares")]
+#[path = "../../../shim/policy/src/forget.rs"]
+pub mod forget;
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/graph.rs"]
 pub mod graph;
 #[allow(dead_code, reason = "the model only charges and shares")]
@@ -91,6 +94,12 @@ pub mod library;
 #[path = "../../../shim/policy/src/limit.rs"]
 pub mod limit;
 #[allow(dead_code, reason = "the model only charges and shares")]
+#[path = "../../../shim/policy/src/link.rs"]
+pub mod link;
+#[allow(dead_code, reason = "the model only charges and shares")]
+#[path = "../../../shim/policy/src/list.rs"]
+pub mod list;
+#[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/lock.rs"]
 pub mod lock;
 #[allow(dead_code, reason = "the model only charges and shares")]
@@ -102,6 +111,9 @@ pub mod memory;
 #[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/module.rs"]
 pub mod module;
+#[allow(dead_code, reason = "the model only charges and shares")]
+#[path = "../../../shim/policy/src/order.rs"]
+pub mod order;
 #[allow(dead_code, reason = "the model only charges and shares")]
 #[path = "../../../shim/policy/src/physical.rs"]
 pub mod physical;

@@ -12,7 +12,7 @@ use tranche_shm::compute::Tally;
 
 use super::Gate;
 use super::state::{About, Of, SEVERAL, places};
-use super::transfer::Unmarked;
+use super::unmarked::Unmarked;
 
 /// Completions that make a measurement, if less time passed than [`LONG_NS`].
 const ENOUGH: u64 = 4;

@@ -9,7 +9,7 @@ use tranche_shm::lease::Lease;
 use super::measure::Glance;
 use super::room::Waiting;
 use super::state::{About, Of, SEVERAL, bump};
-use super::transfer::Unmarked;
+use super::unmarked::Unmarked;
 use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
 
 /// Time without a launch after which nothing is outstanding, in nanoseconds.

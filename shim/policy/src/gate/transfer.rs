@@ -1,10 +1,4 @@
-//! Copies and fills, where these count as launches do, and what was launched since the last mark.
-
-use tranche_shm::DeviceSlot;
-use tranche_shm::compute::Tally;
-
-use super::state::{Of, SEVERAL, bump};
-use super::{Gate, Work};
+//! Copies and fills, where these count as launches do.
 
 /// Direction of a copy, or a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,76 +36,5 @@ impl Transfer {
     pub(super) const fn key(self) -> u64 {
         let size = u64::BITS - self.bytes.leading_zeros();
         1 << 63 | (self.route as u64) << 8 | size as u64
-    }
-}
-
-/// Launches that no mark stands behind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unmarked {
-    pub(super) kernels: u64,
-    /// Number of copies and fills.
-    pub(super) moved: u64,
-    /// The key of their like, or [`SEVERAL`].
-    pub(super) like: u64,
-}
-
-impl Gate<'_> {
-    /// Launches that no mark stands behind.
-    pub(super) fn unmarked(&self, device: DeviceSlot) -> u64 {
-        self.state.get(device, Of::Unmarked) + self.state.get(device, Of::Moved)
-    }
-
-    /// Estimated length of the unmarked transfers, in nanoseconds.
-    pub(super) fn unmarked_ns(&self, device: DeviceSlot) -> u64 {
-        let kernels = self.state.get(device, Of::Unmarked).saturating_mul(self.kernel_ns());
-        kernels.saturating_add(self.state.get(device, Of::MovedNs))
-    }
-
-    /// From now on a mark stands behind them, or they are known to be done.
-    pub(super) fn take_unmarked(&self, device: DeviceSlot) -> Unmarked {
-        self.state.set(device, Of::MovedNs, 0);
-        let take = |of| self.state.take(device, of);
-        Unmarked { kernels: take(Of::Unmarked), moved: take(Of::Moved), like: take(Of::MovedKey) }
-    }
-
-    /// Tests if it is known what such a launch takes well enough to do without a mark of its own.
-    pub(super) fn is_learnt(&self, work: Work) -> bool {
-        match work {
-            Work::Kernel => self.kernel_ns() != 0,
-            Work::Graph(_) => false,
-            Work::Transfer(transfer) => self.state.graph_ns(transfer.key()).is_some(),
-        }
-    }
-
-    /// Counts a launch: gives what it takes if it is a graph, which is always marked.
-    pub(super) fn add(&self, device: DeviceSlot, work: Work) -> u64 {
-        bump(self.record.tally(Tally::Launches), 1);
-        self.state.add(device, Of::Entered, 1);
-        let cost = match work {
-            Work::Kernel => self.kernel_ns(),
-            Work::Graph(key) => self.learnt_ns(key),
-            Work::Transfer(transfer) => self.learnt_ns(transfer.key()),
-        };
-        self.state.add(device, Of::Stretch, cost);
-        match work {
-            Work::Kernel => _ = self.state.add(device, Of::Unmarked, 1),
-            Work::Graph(_) => {
-                bump(self.record.tally(Tally::Graphs), 1);
-                return cost;
-            }
-            Work::Transfer(transfer) => self.note_moved(device, transfer.key(), cost),
-        }
-        0
-    }
-
-    fn note_moved(&self, device: DeviceSlot, key: u64, cost: u64) {
-        let first = self.state.add(device, Of::Moved, 1) == 0;
-        let same = first || self.state.get(device, Of::MovedKey) == key;
-        self.state.set(device, Of::MovedKey, if same { key } else { SEVERAL });
-        self.state.add(device, Of::MovedNs, cost);
-    }
-
-    fn learnt_ns(&self, key: u64) -> u64 {
-        self.state.graph_ns(key).unwrap_or_else(|| self.launch_ns())
     }
 }

@@ -3,13 +3,16 @@
 //! They are evaluated in more bits than the assembler has, and a value that does not fit into its 64 is unreadable:
 //! so no result depends on the sign of its type.
 
-use super::Unreadable;
 use super::word::{Word, Words};
 
 /// Deepest nesting of an expression that is read.
 const DEPTH: u32 = 32;
 /// `WARP_SZ`
 const WARP: i128 = 32;
+
+/// Error of a text that is not readable as PTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable;
 
 /// A parser of constant expressions, over the words of a text.
 pub(super) struct Constants<'w, 'a> {

@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::{ENTRY_WORDS, Entry, FIRST_CAPACITY, Full, Kind, SHARD_WORDS, SHARDS, Table};
+use super::entry::{Entry, Full, Kind};
+use super::room::{ENTRY_WORDS, FIRST_CAPACITY, SHARD_WORDS, SHARDS, Table};
 use crate::lock::{Guard, Lock};
 
 /// Fibonacci hash of a key, of its block of 2 MiB before its place within the block.
