@@ -1,6 +1,7 @@
 //! An ideal scheduler: one kernel at a time, the least served tenant first, without costs or delays.
 
-use crate::load::{Chance, Load};
+use crate::chance::Chance;
+use crate::load::Load;
 use crate::report::Report;
 use crate::setup::Setup;
 

@@ -7,6 +7,7 @@
 //! - Nothing here reads a clock: the same setup gives the same history, on every machine.
 #![forbid(unsafe_code)]
 
+mod chance;
 mod driver;
 mod game;
 pub mod ideal;
@@ -18,10 +19,11 @@ mod setup;
 mod world;
 pub mod zoo;
 
+pub use chance::Chance;
 pub use driver::{Clock, Driver};
 pub use game::run;
 pub use lies::{Lie, Lies, STRATEGIES, write};
-pub use load::{Chance, Lengths, Load};
+pub use load::{Lengths, Load};
 pub use report::Report;
 pub use setup::{Action, Delays, GPU_RULES, Policy, Program, Setup, Tail, Tenant, fair, gpu, name, permille};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use tranche_shm::DeviceSlot;
 use tranche_shm::compute::{MARKS, Mark, RECORD_WORDS, Record, Tally};
 
-use crate::load::Chance;
+use crate::chance::Chance;
 use crate::{MS, US};
 
 /// One step of a strategy.

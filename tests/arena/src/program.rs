@@ -10,8 +10,9 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
 use crate::MS;
+use crate::chance::Chance;
 use crate::lies::{self, Lie, Lies};
-use crate::load::{Chance, Load};
+use crate::load::Load;
 use crate::world::{Sleep, World};
 
 /// Coroutine of a running program, which yields its sleeps.

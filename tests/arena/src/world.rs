@@ -17,7 +17,7 @@ use tranche_shm::compute::{MARKS, RECORD_WORDS, Record};
 use tranche_shm::control::{self, Control, ControlWriter, Identity};
 
 use crate::US;
-use crate::load::Chance;
+use crate::chance::Chance;
 use crate::report::Report;
 use crate::setup::{Program, Setup, Tail};
 

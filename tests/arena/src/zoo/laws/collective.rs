@@ -3,7 +3,7 @@
 use tranche_domain::compute::{Gang, Terms};
 use tranche_domain::request::ComputeMode;
 
-use super::{GAME, figure};
+use super::figures::{GAME, figure};
 use crate::load::{Lengths, Load};
 use crate::setup::{Policy, Setup, Tenant, gpu, permille};
 use crate::zoo::{Bound, Figure, Model};
@@ -58,7 +58,7 @@ pub(super) fn together(model: &Model) -> Vec<Figure> {
     let of_gang = |number| Terms { gang: Some(gang.clone()), ..on(&[number]) };
     let figure = judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())));
     let ratio = figure.measured / part(model, &in_one_slice(), None);
-    vec![figure, super::figure("beside-one-slice", "of its steps", Bound::AtLeast(0.95), ratio)]
+    vec![figure, super::figures::figure("beside-one-slice", "of its steps", Bound::AtLeast(0.95), ratio)]
 }
 
 pub(super) fn apart(model: &Model) -> Vec<Figure> {

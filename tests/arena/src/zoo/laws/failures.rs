@@ -1,6 +1,6 @@
 //! Programs and daemons that stop, and records that lie.
 
-use super::figure;
+use super::figures::figure;
 use crate::lies::{Lies, STRATEGIES};
 use crate::load::Load;
 use crate::setup::{Action, Policy, Setup, Tenant, fair};

@@ -2,7 +2,7 @@
 
 use tranche_domain::compute::{Priority, Terms};
 
-use super::{GAME, figure};
+use super::figures::{GAME, figure};
 use crate::load::{Lengths, Load};
 use crate::setup::{Policy, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};

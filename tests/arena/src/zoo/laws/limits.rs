@@ -3,7 +3,7 @@
 use tranche_domain::compute::Terms;
 use tranche_domain::request::ComputeMode;
 
-use super::{GAME, figure};
+use super::figures::{GAME, figure};
 use crate::load::Load;
 use crate::setup::{Action, Setup, Tenant, fair, gpu, permille};
 use crate::zoo::{Bound, Figure, Model};

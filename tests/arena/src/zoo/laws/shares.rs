@@ -1,7 +1,8 @@
 //! Shares among slices that want all they can get.
 
-use super::{GAME, all, errors, figure, saturated, work};
-use crate::load::{Chance, Lengths, Load};
+use super::figures::{GAME, all, errors, figure, saturated, work};
+use crate::chance::Chance;
+use crate::load::{Lengths, Load};
 use crate::setup::{Action, Policy, Program, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};
 use crate::{MS, Report, US, game};

@@ -1,6 +1,6 @@
 //! Programs whose streams run side by side.
 
-use super::{GAME, errors, figure, floor, work};
+use super::figures::{GAME, errors, figure, floor, work};
 use crate::load::{Lengths, Load};
 use crate::setup::{Policy, Program, Setup, Tenant, fair};
 use crate::zoo::{Bound, Figure, Model};
