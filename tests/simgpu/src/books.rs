@@ -5,9 +5,9 @@ use std::ops::ControlFlow::{self, Continue};
 use std::sync::atomic::Ordering::Acquire;
 
 use crate::ground::Ground;
+use crate::lane::WorkKind;
 use crate::law::{Piece, Ran, Timeline, Witness};
 use crate::layout::{self, Words, context, entry, gpu, holding, mark, piece, window};
-use crate::work::WorkKind;
 
 /// Length of a busy window in nanoseconds.
 pub(crate) const WINDOW: u64 = 125_000_000;

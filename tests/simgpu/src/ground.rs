@@ -1,11 +1,12 @@
 //! A GPU under its lock: its memory and its contexts.
 #![forbid(unsafe_code)]
 
+use crate::context::Context;
 use crate::law::{Quirks, Rules};
 use crate::layout::{CONTEXTS, GpuWords, QUEUE_LENGTH, Words, context, gpu, holding};
 use crate::lock::Held;
 use crate::node::{self, Node};
-use crate::process::{Context, Refusal};
+use crate::refusal::Refusal;
 use crate::sys;
 use crate::units::{Blocks, Gpu};
 

@@ -13,7 +13,7 @@ mod run;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use crate::work::{Lane, WorkKind};
+use crate::lane::{Lane, WorkKind};
 use before::Before;
 pub use quirks::Quirks;
 

@@ -8,9 +8,11 @@
 //! - No call reads a clock but through the node's; scheduling is pure.
 
 mod books;
+mod context;
 mod facts;
 mod faults;
 mod ground;
+mod lane;
 pub mod law;
 mod layout;
 mod lock;
@@ -20,23 +22,27 @@ mod personality;
 mod preset;
 mod process;
 mod queue;
+mod refusal;
 mod shared;
 mod sys;
 mod units;
 mod work;
 mod world;
 
+pub use context::Context;
 pub use facts::{Holding, LogEntry, ProcessUtilization, Utilization, Vitals};
 pub use faults::{ComputeMode, MigMode, Needs, Presence, Setting, Settings, Virtualization, Xid};
+pub use lane::{Lane, WorkKind};
 pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, Power, Temperature, models};
 pub use node::{BadNode, Node};
 pub use personality::{DEFAULT_PERSONALITY, DRIVER_VARIABLE, Loading, LookUp, Personality, personalities};
 pub use preset::{BadPreset, GpuSpec, MAX_GPUS, NodeSpec, presets};
-pub use process::{Context, Process, Refusal};
+pub use process::Process;
+pub use refusal::Refusal;
 pub use shared::Shared;
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
-pub use work::{Lane, Ticket, Work, WorkKind};
+pub use work::{Ticket, Work};
 pub use world::{Host, Stamp, World};
 
 #[cfg(test)]

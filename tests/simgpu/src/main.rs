@@ -1,6 +1,7 @@
 //! `simgpu`: makes simulated nodes, shows them, and does to their GPUs what goes wrong in life.
 #![forbid(unsafe_code)]
 
+mod failure;
 mod show;
 mod tenant;
 
@@ -10,10 +11,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use simgpu::{
-    BadNode, BadPreset, Blocks, ComputeMode, DRIVER_VARIABLE, Gpu, MigMode, Needs, Node, NodeSpec, Presence,
-    Setting, Virtualization,
+    Blocks, ComputeMode, DRIVER_VARIABLE, MigMode, Needs, Node, NodeSpec, Presence, Setting, Virtualization,
 };
-use thiserror::Error;
+
+use failure::{Failure, find};
 
 #[derive(Parser)]
 #[command(
@@ -154,27 +155,6 @@ enum Guest {
     Vgpu,
 }
 
-/// Why a command failed.
-#[derive(Debug, Error)]
-enum Failure {
-    #[error(transparent)]
-    Node(#[from] BadNode),
-    #[error(transparent)]
-    Preset(#[from] BadPreset),
-    #[error("{file} has no GPU {gpu}; its GPUs are 0 to {last}")]
-    NoGpu { file: PathBuf, gpu: usize, last: usize },
-    #[error("{gpu} is a {model}, which has no MIG")]
-    NoMig { gpu: Gpu, model: String },
-    #[error("can't remove the old node {path}: {source}")]
-    Remove { path: PathBuf, source: std::io::Error },
-    #[error("process {pid} is not known to the driver of {file}; it has to begin with CUDA first")]
-    NoProcess { file: PathBuf, pid: u32 },
-    #[error("the simulated driver refused: {0}")]
-    Refused(#[from] simgpu::Refusal),
-    #[error("can't write the answer: {0}")]
-    Write(#[from] std::io::Error),
-}
-
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Err(Failure::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -222,11 +202,6 @@ fn log(file: PathBuf, only: Option<usize>) -> Result<(), Failure> {
         None => node.gpus().collect(),
     };
     show::log(&node, &gpus)
-}
-
-fn find(node: &Node, file: PathBuf, index: usize) -> Result<Gpu, Failure> {
-    let last = node.spec().gpus.len() - 1;
-    node.gpu(index).ok_or(Failure::NoGpu { file, gpu: index, last })
 }
 
 fn apply(set: Set) -> Result<(), Failure> {

@@ -1,12 +1,13 @@
 //! A GPU's queues in shared words: decoded for the law of time, encoded after it, and added to.
 #![forbid(unsafe_code)]
 
+use crate::context::Context;
 use crate::ground::Ground;
+use crate::lane::{Lane, WorkKind};
 use crate::law::{After, Piece, Queue, Timeline};
 use crate::layout::{QUEUE_LENGTH, Words, context, gpu, piece};
-use crate::process::Context;
 use crate::units::Gpu;
-use crate::work::{Lane, Ticket, Work, WorkKind};
+use crate::work::{Ticket, Work};
 
 impl Ground<'_> {
     pub(crate) fn sequence(&self, slot: usize, place: usize) -> u64 {

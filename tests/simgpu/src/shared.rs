@@ -6,7 +6,8 @@
 use crate::ground::Ground;
 use crate::layout::{PROCESSES, SHARED, Words, gpu, holding, shared};
 use crate::node::stamps;
-use crate::process::{Process, Refusal};
+use crate::process::Process;
+use crate::refusal::Refusal;
 use crate::units::{Blocks, Gpu};
 
 /// The name of a piece of shared memory: no other of its GPU ever has it.

@@ -6,7 +6,7 @@ use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
 use simgpu::{Blocks, Gpu, Holding, Node, NodeSpec, Settings, Utilization, Vitals, Xid};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// A node as JSON has it.
 #[derive(Serialize)]

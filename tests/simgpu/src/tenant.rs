@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use simgpu::{Blocks, Lane, Node, Work, WorkKind};
 
-use crate::Failure;
+use crate::failure::{Failure, find};
 
 #[derive(Args)]
 pub(crate) struct Tenant {
@@ -36,7 +36,7 @@ enum Crash {
 impl Tenant {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let node = Node::attach(&self.file)?;
-        let gpu = crate::find(&node, self.file.clone(), self.gpu)?;
+        let gpu = find(&node, self.file.clone(), self.gpu)?;
         let process = node.register()?;
         let context = process.create_context(gpu)?;
         process.take_blocks(gpu, Blocks::holding_mib(self.mib))?;

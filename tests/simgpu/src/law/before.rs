@@ -1,6 +1,6 @@
 //! Lanes with earlier work in them.
 
-use crate::work::Lane;
+use crate::lane::Lane;
 
 /// Set of lanes with earlier work. Most contexts use few, which cost no allocation.
 #[derive(Default)]

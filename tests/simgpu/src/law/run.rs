@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Continue};
 
 use super::{After, Piece, Ran, Rules, Timeline, Witness};
-use crate::work::WorkKind;
+use crate::lane::WorkKind;
 
 impl Timeline {
     /// Goes to the next moment at which anything changes.
