@@ -15,6 +15,7 @@
 
 extern crate self as tranche_shm;
 
+pub mod piece;
 pub mod shared;
 pub mod slice;
 pub mod word;

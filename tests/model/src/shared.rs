@@ -1,9 +1,8 @@
-//! Memory that both processes may hold: the driver's record of it, and both halves of its protocol.
+//! Memory that both processes may hold: both halves of its protocol.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use loom::sync::atomic::AtomicU32 as Modelled;
 use tranche_domain::ledger::Ledger as Books;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
@@ -14,6 +13,7 @@ use crate::credit::Units;
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, Ledger, Owner};
 use crate::message::ShareKey;
+use crate::piece::{Gone, PASSED_ON};
 use crate::shares::{Change, Legacy, replay};
 use crate::table::Kind;
 use crate::word::step;
@@ -21,52 +21,6 @@ use crate::world::{self, PROCESSES, Socket, Variant, World, device, seat};
 
 /// Share key of the piece.
 const KEY: ShareKey = ShareKey(7);
-
-/// The only piece that is exported, as the driver has it: counted once while a process holds it.
-///
-/// Its holders are in a modelled word, or loom would not know that the order of the driver's calls matters. The word is
-/// always read by a change, which sees the newest value.
-pub struct Piece {
-    units: AtomicU32,
-    holders: Modelled,
-}
-
-/// Bit beside the holders: the exporter's call has returned, and the other process may know the key.
-const PASSED_ON: u32 = 1 << 31;
-
-impl Default for Piece {
-    fn default() -> Self {
-        Self { units: AtomicU32::new(0), holders: Modelled::new(0) }
-    }
-}
-
-impl Piece {
-    fn holders(&self) -> u32 {
-        self.holders.fetch_or(0, AcqRel)
-    }
-
-    pub(crate) fn held(&self) -> u32 {
-        if self.holders() & !PASSED_ON == 0 { 0 } else { self.units.load(Relaxed) }
-    }
-
-    pub(crate) fn leave(&self, process: usize) {
-        self.holders.fetch_and(!(1 << process), AcqRel);
-    }
-
-    fn is_passed_on(&self) -> bool {
-        self.holders() & PASSED_ON != 0
-    }
-
-    /// Adds a holder; fails if there is none, as the driver then has no such memory.
-    fn join(&self, process: usize) -> Result<(), Gone> {
-        let more = |holders: u32| (holders & !PASSED_ON != 0).then_some(holders | 1 << process);
-        self.holders.fetch_update(AcqRel, Acquire, more).map(drop).map_err(|_| Gone)
-    }
-}
-
-/// Error of the driver: it has no such memory.
-#[derive(Debug)]
-struct Gone;
 
 // The processes: the shim's ledger as it is, and a driver.
 

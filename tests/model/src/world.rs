@@ -12,7 +12,7 @@ use crate::account::Account;
 use crate::charge::{Answer, Daemon, Reservation, Share, Shared, Tenant};
 use crate::control::{self, Control, ControlWriter, DeviceLimits, Identity};
 use crate::credit::{Credit, CreditWord, Units};
-use crate::shared::Piece;
+use crate::piece::Piece;
 use crate::shares::Change;
 use crate::usage::{self, Usage};
 use crate::word::{Actor, AtomicU64, live, step};
