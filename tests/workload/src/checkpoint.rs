@@ -11,7 +11,7 @@ use std::{process, thread};
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::pace::Tally;
 
 /// The file, and the progress that it had when this process began.

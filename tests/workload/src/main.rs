@@ -7,6 +7,7 @@
 mod args;
 mod checkpoint;
 mod cuda;
+mod failure;
 mod hoard;
 mod nvml;
 mod pace;
@@ -21,28 +22,10 @@ use clap::Parser;
 
 use args::Args;
 use checkpoint::Checkpoint;
+use failure::Failure;
 use pace::Tally;
 use report::Report;
 use session::Session;
-
-/// Failure of the program's work. Refused memory is none: it is part of the report.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    /// A call of CUDA failed.
-    #[error(transparent)]
-    Cuda(#[from] cuda::CudaError),
-    /// A call of NVML failed.
-    #[error(transparent)]
-    Nvml(#[from] nvml::NvmlFailure),
-    /// Input or output failed.
-    #[error("{what}: {cause}")]
-    Io {
-        /// Action that was attempted.
-        what: String,
-        /// Error that the kernel returned.
-        cause: io::Error,
-    },
-}
 
 fn main() -> ExitCode {
     let args = Args::parse();

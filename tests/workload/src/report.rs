@@ -8,8 +8,8 @@ use serde::Serialize;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Bytes;
 
-use crate::Failure;
 use crate::cuda::{CudaError, Gpu};
+use crate::failure::Failure;
 use crate::hoard::Refusal;
 
 /// The GPU as CUDA shows it.

@@ -8,9 +8,9 @@ use std::time::Instant;
 use serde::Serialize;
 use tranche_domain::units::Bytes;
 
-use crate::Failure;
 use crate::args::{Args, size};
 use crate::cuda::Gpu;
+use crate::failure::Failure;
 use crate::hoard::{Hoard, Refusal};
 use crate::nvml::Observer;
 use crate::pace::{Launchers, Plan, Tally, duration};
