@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use simgpu::{Gpu, Node};
 
 use crate::abi::{EventV2, NO_INSTANCE};
-use crate::device::Device;
-use crate::session::{Session, handle};
+use crate::handle::handle;
 use crate::status::{Answer, Failure};
 
 /// The only kind of event here: a critical Xid.
@@ -38,14 +37,14 @@ impl Listeners {
     }
 
     /// Adds a device to a set, for faults from now on.
-    pub(crate) fn register(&self, set: usize, device: &Device, kinds: u64) -> Answer<()> {
+    pub(crate) fn register(&self, set: usize, node: &Node, gpu: Gpu, kinds: u64) -> Answer<()> {
         if kinds & !XID_CRITICAL != 0 {
             return Err(Failure::NotSupported);
         }
         let mut sets = self.sets();
         let seen = sets.get_mut(&set).ok_or(Failure::InvalidArgument)?;
         if kinds != 0 {
-            seen.entry(device.gpu).or_insert_with(|| device.session.node.xid_count(device.gpu));
+            seen.entry(gpu).or_insert_with(|| node.xid_count(gpu));
         }
         Ok(())
     }
@@ -61,6 +60,22 @@ impl Listeners {
         Ok(seen.iter_mut().find_map(first))
     }
 
+    /// Waits for the next event of a set; fails after `limit`.
+    pub(crate) fn wait(&self, node: &Node, set: usize, limit: Duration) -> Answer<EventV2> {
+        let start = Instant::now();
+        loop {
+            let epoch = node.fault_epoch();
+            if let Some(event) = self.next(set, node)? {
+                return Ok(event);
+            }
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(Failure::Timeout);
+            }
+            node.sleep_for_faults(epoch, left);
+        }
+    }
+
     fn sets(&self) -> MutexGuard<'_, HashMap<usize, HashMap<Gpu, u64>>> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,21 +88,5 @@ fn event(gpu: Gpu, code: u64) -> EventV2 {
         data: code,
         gpu_instance: NO_INSTANCE,
         compute_instance: NO_INSTANCE,
-    }
-}
-
-/// Waits for the next event of a set; fails after `limit`.
-pub(crate) fn wait(session: &Session, set: usize, limit: Duration) -> Answer<EventV2> {
-    let start = Instant::now();
-    loop {
-        let epoch = session.node.fault_epoch();
-        if let Some(event) = session.listeners.next(set, &session.node)? {
-            return Ok(event);
-        }
-        let left = limit.saturating_sub(start.elapsed());
-        if left.is_zero() {
-            return Err(Failure::Timeout);
-        }
-        session.node.sleep_for_faults(epoch, left);
     }
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use crate::abi::{Accounting, Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates};
 use crate::device::{names_bus, process_name};
-use crate::events::{self, XID_CRITICAL};
+use crate::events::XID_CRITICAL;
+use crate::handle::handle;
+use crate::library::{device, identity, init, session, shutdown};
 use crate::link;
-use crate::session::{device, handle, identity, init, session, shutdown};
 use crate::status::{self, Answer, Failure, Status};
 use crate::wall::{self, calls};
 
@@ -216,7 +217,10 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Handle, out: *mut MemoryV2) 
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceRegisterEvents(of: Handle, kinds: u64, set: usize) -> Status {
-    wall::status(|| session()?.listeners.register(set, &device(of)?, kinds))
+    wall::status(|| {
+        let device = device(of)?;
+        device.session.listeners.register(set, &device.session.node, device.gpu, kinds)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -228,7 +232,8 @@ extern "C" fn nvmlEventSetFree(set: usize) -> Status {
 unsafe extern "C" fn nvmlEventSetWait_v2(set: usize, out: *mut EventV2, timeout_ms: u32) -> Status {
     wall::status(|| {
         wall::check(out)?;
-        let event = events::wait(&*session()?, set, Duration::from_millis(timeout_ms.into()))?;
+        let session = session()?;
+        let event = session.listeners.wait(&session.node, set, Duration::from_millis(timeout_ms.into()))?;
         // SAFETY: `out` is not null by the check above, and then writable by this module's contract.
         unsafe { wall::put(out, event) }
     })

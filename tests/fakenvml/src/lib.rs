@@ -10,6 +10,8 @@ mod abi;
 mod device;
 mod events;
 mod exports;
+mod handle;
+mod library;
 mod link;
 mod lists;
 mod session;

@@ -11,8 +11,9 @@ use crate::abi::{
     ProcessSamples, ProcessV1, ProcessV2,
 };
 use crate::device::Device;
+use crate::handle::handle;
+use crate::library::{device, session};
 use crate::link;
-use crate::session::{device, handle, session};
 use crate::status::{Answer, Failure, Status};
 use crate::wall;
 

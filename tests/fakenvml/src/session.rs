@@ -1,14 +1,11 @@
-//! State between `nvmlInit` and the last `nvmlShutdown`: the node, its handles and the event sets.
+//! A session: the attached node and its event sets.
 #![forbid(unsafe_code)]
-
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use simgpu::{Gpu, Node};
 
 use crate::abi::Handle;
-use crate::device::Device;
 use crate::events::Listeners;
+use crate::handle::handle;
 use crate::status::{Answer, Failure};
 
 /// Node and event sets of an initialised library.
@@ -16,67 +13,6 @@ use crate::status::{Answer, Failure};
 pub(crate) struct Session {
     pub(crate) node: Node,
     pub(crate) listeners: Listeners,
-}
-
-struct Library {
-    users: usize,
-    session: Option<Arc<Session>>,
-}
-
-static LIBRARY: RwLock<Library> = RwLock::new(Library { users: 0, session: None });
-
-/// First handle: indexes and null pointers are lower.
-const FIRST_HANDLE: Handle = 0x51_6d00;
-
-/// Interval at which a call to a GPU that hangs checks whether it still does.
-const HANGS_FOR: Duration = Duration::from_millis(20);
-
-/// Attaches to the node at the first call; counts each.
-pub(crate) fn init() -> Answer<()> {
-    let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
-    if library.session.is_none() {
-        let node = Node::from_env().map_err(|_| Failure::DriverNotLoaded)?;
-        library.session = Some(Arc::new(Session { node, listeners: Listeners::default() }));
-    }
-    library.users += 1;
-    Ok(())
-}
-
-/// Undoes one `init`; the last detaches.
-pub(crate) fn shutdown() -> Answer<()> {
-    let mut library = LIBRARY.write().unwrap_or_else(PoisonError::into_inner);
-    library.users = library.users.checked_sub(1).ok_or(Failure::Uninitialized)?;
-    if library.users == 0 {
-        library.session = None;
-    }
-    Ok(())
-}
-
-/// The session, if there is one.
-pub(crate) fn session() -> Answer<Arc<Session>> {
-    LIBRARY.read().unwrap_or_else(PoisonError::into_inner).session.clone().ok_or(Failure::Uninitialized)
-}
-
-/// Device of a handle, unless it is lost. Waits while the GPU hangs.
-pub(crate) fn device(handle: Handle) -> Answer<Device> {
-    let device = identity(handle)?;
-    while device.session.node.settings(device.gpu).hangs {
-        std::thread::sleep(HANGS_FOR);
-    }
-    device.present()
-}
-
-/// Device of a handle, even if it is lost.
-pub(crate) fn identity(handle: Handle) -> Answer<Device> {
-    let session = session()?;
-    let index = handle.checked_sub(FIRST_HANDLE).ok_or(Failure::InvalidArgument)?;
-    let gpu = session.node.gpu(index).ok_or(Failure::InvalidArgument)?;
-    Ok(Device { session, gpu })
-}
-
-/// The handle of a GPU.
-pub(crate) const fn handle(gpu: Gpu) -> Handle {
-    FIRST_HANDLE + gpu.index()
 }
 
 impl Session {
