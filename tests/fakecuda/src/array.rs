@@ -1,36 +1,22 @@
 //! Arrays: device memory with a shape. Programs never see its layout; here it is rows after rows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
-use crate::lookup::find;
-use crate::memory::alloc::{allocate, drop_range};
+use crate::lookup::{DefaultStream, find, select};
+use crate::memory::physical;
+use crate::memory::place::allocate;
 use crate::memory::ranges::{Kind, Place};
-use crate::memory::virt;
-use crate::op::Op;
+use crate::memory::release::drop_range;
+use crate::state::array::{Array, Region, Role};
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
 use crate::wall::{In, Out};
+
+pub(crate) use crate::state::array::Shape;
 
 /// Address of an array without memory.
 const NOWHERE: u64 = 0;
-
-/// An array, or all levels of a mipmapped one.
-#[derive(Clone)]
-pub(crate) struct Array {
-    context: u64,
-    shape: Shape,
-    /// The memory behind it and where in it this array begins.
-    memory: u64,
-    offset: u64,
-    role: Role,
-    /// Memory mapped into it, by region, if it has none of its own.
-    tiles: BTreeMap<Region, u64>,
-}
-
-/// Place in an array: the fields of [`MapInfo`] between the array and the operation.
-type Region = [u64; 5];
 
 /// `CUarrayMapInfo`.
 #[derive(Clone, Copy)]
@@ -52,30 +38,6 @@ pub(crate) struct MapInfo {
 const MAP: i32 = 1;
 /// `CU_MEM_OPERATION_TYPE_UNMAP`.
 const UNMAP: i32 = 2;
-/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
-const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
-
-#[derive(Clone, PartialEq)]
-enum Role {
-    /// An array of its own.
-    Whole,
-    /// All levels, largest first.
-    Mipmapped(Arc<Vec<u64>>),
-    /// One level; goes with the mipmapped array.
-    Level,
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`.
-#[derive(Clone, Copy, PartialEq)]
-#[repr(C)]
-pub(crate) struct Shape {
-    width: usize,
-    height: usize,
-    depth: usize,
-    format: i32,
-    channels: u32,
-    flags: u32,
-}
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[derive(Clone, Copy)]
@@ -87,64 +49,13 @@ pub(crate) struct FlatShape {
     channels: u32,
 }
 
-impl Shape {
-    /// Bytes of one element.
-    fn element(&self) -> Outcome<u64> {
-        let channel = match self.format {
-            0x01 | 0x08 => 1,
-            0x02 | 0x09 | 0x10 => 2,
-            0x03 | 0x0a | 0x20 => 4,
-            _ => return Err(Status::InvalidValue),
-        };
-        if matches!(self.channels, 1 | 2 | 4) {
-            Ok(channel * u64::from(self.channels))
-        } else {
-            Err(Status::InvalidValue)
-        }
-    }
-
-    fn has_memory(&self) -> bool {
-        self.flags & WITHOUT_MEMORY == 0
-    }
-
-    fn rows(&self) -> u64 {
-        self.height.max(1) as u64
-    }
-
-    fn pitch(&self) -> Outcome<u64> {
-        self.element()?.checked_mul(self.width as u64).ok_or(Status::OutOfMemory)
-    }
-
-    fn bytes(&self) -> Outcome<u64> {
-        let slices = self.depth.max(1) as u64;
-        let rows = self.rows().checked_mul(slices).ok_or(Status::OutOfMemory)?;
-        let bytes = self.pitch()?.checked_mul(rows).ok_or(Status::OutOfMemory)?;
-        if bytes == 0 { Err(Status::InvalidValue) } else { Ok(bytes) }
-    }
-
-    /// The next smaller level.
-    fn halved(&self) -> Self {
-        let half = |side: usize| if side > 1 { side / 2 } else { side };
-        Self { width: half(self.width), height: half(self.height), depth: half(self.depth), ..*self }
-    }
-}
-
 impl Array {
-    fn new(context: u64, shape: Shape, memory: u64, offset: u64, role: Role) -> Self {
-        Self { context, shape, memory, offset, role, tiles: BTreeMap::new() }
-    }
-
     /// Address of its bytes, from its first element on, with bytes from row to row and slice to slice.
     pub(crate) fn place(&self, table: &Table) -> Outcome<(Place, u64, u64)> {
         let range = table.ranges.at(self.memory).ok_or(Status::InvalidHandle)?;
         let pitch = self.shape.pitch()?;
         let place = Place::new(range.backing.clone(), range.offset + self.offset, range.device);
         Ok((place, pitch, pitch * self.shape.rows()))
-    }
-
-    /// All its bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.shape.bytes().unwrap_or(0)
     }
 }
 
@@ -197,7 +108,7 @@ pub(crate) fn destroy(handle: u64) -> Outcome {
 
 fn end(driver: &Driver, table: &mut Table, handle: u64) {
     let Some(array) = table.arrays.remove(&handle) else { return };
-    array.tiles.values().for_each(|memory| virt::unpin(driver, table, *memory));
+    array.tiles.values().for_each(|memory| physical::unpin(driver, table, *memory));
     match array.role {
         Role::Level => return,
         Role::Mipmapped(levels) => levels.iter().for_each(|level| drop(table.arrays.remove(level))),
@@ -276,7 +187,7 @@ pub(crate) fn map(default: DefaultStream, list: In<MapInfo>, count: u32, stream:
     for info in list {
         let mut table = driver.table();
         if info.operation == MAP {
-            virt::pin(&mut table, info.memory)?;
+            physical::pin(&mut table, info.memory)?;
         }
         let tiles = &mut table.arrays.get_mut(&info.array).ok_or(Status::InvalidValue)?.tiles;
         let before = match info.operation {
@@ -305,7 +216,7 @@ impl MapInfo {
             return Err(Status::InvalidValue);
         }
         match self.operation {
-            MAP => virt::facts(table, self.memory).map(|_| ()),
+            MAP => physical::facts(table, self.memory).map(|_| ()),
             UNMAP => Ok(()),
             _ => Err(Status::InvalidValue),
         }

@@ -4,31 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::driver::{Driver, driver};
-use crate::graph::Graph;
-use crate::op::Op;
+use crate::lookup::{DefaultStream, select};
+use crate::state::graph::Graph;
+use crate::state::stream::{Capture, Op, Stream, Strictness};
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, Stream, select};
 use crate::wall::{In, Out};
-
-/// A stream's part in a capture.
-#[derive(Clone)]
-pub(crate) struct Capture {
-    /// The graph being made.
-    pub(crate) graph: u64,
-    /// The nodes that the next one comes after.
-    pub(crate) tail: Vec<usize>,
-    /// True if the capture began, and so must end, in this stream.
-    origin: bool,
-    /// Strictness of a capture, and the threads that it binds.
-    strictness: Strictness,
-}
-
-/// Strictness of a capture with calls that are not part of it.
-#[derive(Clone, Copy)]
-struct Strictness {
-    mode: i32,
-    thread: std::thread::ThreadId,
-}
 
 const GLOBAL: i32 = 0;
 const RELAXED: i32 = 2;

@@ -1,6 +1,5 @@
 //! Contexts: what a process has on a device, and the current one of each thread.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use simgpu::{Lane, Refusal};
@@ -9,8 +8,10 @@ use crate::driver::{Driver, Table, driver, status, top, with_stack};
 use crate::lookup::find;
 use crate::memory::heap::whole_blocks;
 use crate::memory::ranges::Kind;
+use crate::state::context::Context;
+use crate::state::stream::Stream;
 use crate::status::{Outcome, Status};
-use crate::stream::{GREATEST_PRIORITY, Stream};
+use crate::stream::GREATEST_PRIORITY;
 use crate::wall::{In, Out};
 
 /// API version that contexts report.
@@ -23,27 +24,6 @@ const KNOWN_FLAGS: u32 = 0x1ff;
 ///
 /// They are stack, printf, heap, sync depth, pending launches, fetch granularity and L2.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
-
-/// A context: a program's own, primary or green.
-pub(crate) struct Context {
-    /// The context in the engine.
-    pub(crate) engine: simgpu::Context,
-    /// Ordinal of its device.
-    pub(crate) device: usize,
-    /// Flags with which it was created.
-    pub(crate) flags: u32,
-    /// True if it is its device's primary one.
-    pub(crate) primary: bool,
-    /// Stream 0.
-    pub(crate) legacy: Arc<Stream>,
-    /// Contexts whose memory it may use.
-    pub(crate) peers: BTreeSet<u64>,
-    limits: BTreeMap<i32, usize>,
-    /// Bytes charged for its limits beyond the defaults, by limit.
-    extra: BTreeMap<i32, u64>,
-    /// True if it is a green one, which uses another's place on the device.
-    green: bool,
-}
 
 /// Makes a context of a program's own.
 fn make(driver: &Driver, table: &mut Table, device: usize, flags: u32) -> Outcome<u64> {
@@ -111,7 +91,7 @@ pub(crate) fn end(driver: &Driver, table: &mut Table, handle: u64) {
         .map(|range| range.base)
         .collect();
     for base in bases {
-        crate::memory::alloc::drop_range(driver, table, base);
+        crate::memory::release::drop_range(driver, table, base);
     }
 }
 
@@ -300,7 +280,7 @@ pub(crate) fn synchronize() -> Outcome {
     let current = driver.table().current()?.0;
     streams_of(driver, current).iter().try_for_each(|stream| stream.must_not_capture(driver))?;
     wait_for(driver, current)?;
-    crate::memory::pool::trim_at_sync(driver);
+    crate::memory::reserve::trim_at_sync(driver);
     Ok(())
 }
 
@@ -312,7 +292,7 @@ pub(crate) fn synchronize_other(context: u64) -> Outcome {
     let driver = driver()?;
     driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
     wait_for(driver, context)?;
-    crate::memory::pool::trim_at_sync(driver);
+    crate::memory::reserve::trim_at_sync(driver);
     Ok(())
 }
 

@@ -9,26 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use simgpu::{Blocks, Gpu, GpuSpec, Node, Process, Refusal};
 
-use crate::array::Array;
-use crate::context::Context;
-use crate::event::Event;
-use crate::graph::{Executable, Graph};
-use crate::green::{Description, Green};
-use crate::link::Link;
 use crate::memory::extents::Extents;
-use crate::memory::external::External;
 use crate::memory::heap::{BLOCK, Heap};
-use crate::memory::location::Location;
-use crate::memory::multicast::Multicast;
-use crate::memory::pool::{LocationPools, Pool};
 use crate::memory::ranges::Ranges;
-use crate::memory::shared::Pieces;
-use crate::memory::virt::Physical;
-use crate::module::{Function, Module};
 use crate::personality;
+use crate::state::array::Array;
+use crate::state::context::{Context, Description, Green};
+use crate::state::graph::{Executable, Graph};
+use crate::state::location::Location;
+use crate::state::module::{Function, Link, Module};
+use crate::state::physical::{External, Multicast, Physical, Pieces};
+use crate::state::pool::{LocationPools, Pool};
+use crate::state::stream::{Event, Stream};
+use crate::state::worker::Worker;
 use crate::status::{Outcome, Status};
-use crate::stream::Stream;
-use crate::worker::Worker;
 
 /// Begin of a device's addresses: away from Linux's places of programs, heaps and mappings.
 const DEVICE_ADDRESSES: u64 = 0x0200_0000_0000;

@@ -1,15 +1,14 @@
 //! Events: a mark in a stream, its time, and waits for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use simgpu::{Ticket, Time};
 
 use crate::driver::{Driver, driver};
-use crate::lookup::find;
-use crate::op::Op;
+use crate::lookup::{DefaultStream, find, select};
+use crate::state::stream::{Event, Op, State};
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, Stream, select};
 use crate::wall::Out;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -19,61 +18,7 @@ const INTERPROCESS: u32 = 4;
 /// `CU_EVENT_WAIT_EXTERNAL` and `CU_EVENT_RECORD_EXTERNAL`.
 const EXTERNAL: u32 = 1;
 
-/// An event, made in a context.
-pub(crate) struct Event {
-    flags: u32,
-    context: u64,
-    state: Mutex<State>,
-}
-
-#[derive(Clone, Default)]
-enum State {
-    /// Never recorded: counts as done.
-    #[default]
-    Fresh,
-    /// Recorded as this mark of this stream.
-    Recorded(Ticket, Arc<Stream>),
-    /// Seen done at this moment.
-    Done(Time),
-    /// Recorded while its stream was being captured: graph and nodes.
-    Captured(u64, Vec<usize>),
-}
-
 impl Event {
-    fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
-    }
-
-    /// Sets it to a mark of a stream.
-    pub(crate) fn recorded(&self, mark: Ticket, stream: Arc<Stream>) {
-        self.set(State::Recorded(mark, stream));
-    }
-
-    /// Sets it to nodes of a captured graph.
-    pub(crate) fn captured(&self, graph: u64, nodes: Vec<usize>) {
-        self.set(State::Captured(graph, nodes));
-    }
-
-    /// The mark it stands for, with its stream, if there is something to wait for.
-    pub(crate) fn pending(&self) -> Option<(Ticket, Arc<Stream>)> {
-        match self.state() {
-            State::Recorded(mark, stream) => Some((mark, stream)),
-            _ => None,
-        }
-    }
-
-    /// The graph and nodes it stands for, if it was captured.
-    pub(crate) fn in_graph(&self) -> Option<(u64, Vec<usize>)> {
-        match self.state() {
-            State::Captured(graph, nodes) => Some((graph, nodes)),
-            _ => None,
-        }
-    }
-
     /// Time at which it was reached: `None` if it was never recorded, not ready if it is not yet.
     fn reached(&self, driver: &Driver) -> Outcome<Option<Time>> {
         match self.state() {
@@ -160,7 +105,7 @@ pub(crate) fn query(handle: u64) -> Outcome {
 pub(crate) fn synchronize(handle: u64) -> Outcome {
     let (driver, event) = event(handle)?;
     event.wait(driver)?;
-    crate::memory::pool::trim_at_sync(driver);
+    crate::memory::reserve::trim_at_sync(driver);
     Ok(())
 }
 

@@ -8,10 +8,10 @@ use std::ffi::{c_char, c_void};
 
 use simgpu::LookUp;
 
-use crate::launch::{Config, KernelShape, Parameters, SharedBySize};
+use crate::launch::{Config, KernelShape, Parameters};
+use crate::lookup::DefaultStream;
 use crate::memory::{alloc, external, host, ipc, managed, multicast, pointer, pool, virt};
-use crate::stream::DefaultStream;
-use crate::wall::{Host, HostFunction, In, Out, StreamCallback, Text, guarded};
+use crate::wall::{Host, HostFunction, In, Out, SharedBySize, StreamCallback, Text, guarded};
 use crate::{
     array, capture, context, device, event, fill, graph, green, launch, link, module, node, stream, symbols,
     transfer, value,
@@ -127,9 +127,9 @@ exports! {
         cuGetErrorString(status: i32, out: Out<Host>) = device::error_text(status, out);
         cuGetExportTable(out: Out<u64>, id: In<[u8; 16]>) = device::export_table(out, id);
         cuGetProcAddress(name: Text, out: Out<Host>, version: i32, flags: u64) =
-            symbols::get(name, out, version, flags);
+            symbols::get(address, name, out, version, flags);
         cuGetProcAddress_v2(name: Text, out: Out<Host>, version: i32, flags: u64, status: Out<i32>) =
-            symbols::get_v2(name, out, version, flags, status);
+            symbols::get_v2(address, name, out, version, flags, status);
         cuDeviceGetCount(out: Out<i32>) = device::count(out);
         cuDeviceGet(out: Out<i32>, ordinal: i32) = device::get(out, ordinal);
         cuDeviceGetName(out: Out<c_char>, room: i32, device: i32) = device::name(out, room, device);

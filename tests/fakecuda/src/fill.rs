@@ -1,9 +1,10 @@
 //! Fills: a pattern of one, two or four bytes over rows.
 
+use crate::bytes::Fill;
 use crate::driver::driver;
-use crate::op::{Fill, Op};
+use crate::lookup::DefaultStream;
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::DefaultStream;
 use crate::transfer::{Wait, on_device, put};
 
 fn fill(

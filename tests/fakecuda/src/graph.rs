@@ -3,89 +3,11 @@
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
-use crate::lookup::find;
-use crate::op::{GraphMemory, Op};
+use crate::lookup::{DefaultStream, find, select};
+use crate::state::graph::{Executable, Graph};
+use crate::state::stream::{GraphMemory, Op, Stream};
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
 use crate::wall::{In, Out};
-
-/// A graph being made.
-#[derive(Clone, Default)]
-pub(crate) struct Graph {
-    nodes: Vec<Node>,
-}
-
-#[derive(Clone)]
-struct Node {
-    handle: u64,
-    op: Op,
-    after: Vec<usize>,
-    /// The graph in it, once it was requested.
-    inside: Option<u64>,
-    /// Nodes keep their index; a destroyed one stays as a gap.
-    gone: bool,
-}
-
-/// A graph ready to launch.
-pub(crate) struct Executable {
-    /// The graph that it was made of.
-    graph: u64,
-    ops: Arc<Vec<Op>>,
-    flags: u64,
-}
-
-impl Graph {
-    /// Adds a node after others of this graph; returns its index.
-    pub(crate) fn add(&mut self, handle: u64, op: Op, after: Vec<usize>) -> usize {
-        self.nodes.push(Node { handle, op, after, inside: None, gone: false });
-        self.nodes.len() - 1
-    }
-
-    /// The handles of nodes.
-    pub(crate) fn handles(&self, nodes: &[usize]) -> Vec<u64> {
-        nodes.iter().filter_map(|index| self.nodes.get(*index)).map(|node| node.handle).collect()
-    }
-
-    fn index(&self, handle: u64) -> Outcome<usize> {
-        self.nodes.iter().position(|node| node.handle == handle && !node.gone).ok_or(Status::InvalidValue)
-    }
-
-    /// The indices of nodes; one that is not in this graph is an invalid value.
-    pub(crate) fn indices(&self, handles: &[u64]) -> Outcome<Vec<usize>> {
-        handles.iter().map(|handle| self.index(*handle)).collect()
-    }
-
-    /// Tests if it allocates or frees.
-    pub(crate) fn has_memory(&self) -> bool {
-        self.living().any(|node| matches!(node.op, Op::Alloc(_) | Op::Free(_)))
-    }
-
-    fn living(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|node| !node.gone)
-    }
-
-    fn edges(&self) -> Vec<(u64, u64)> {
-        let edge = |node: &Node| {
-            node.after.iter().map(|before| (self.nodes[*before].handle, node.handle)).collect::<Vec<_>>()
-        };
-        self.living().flat_map(edge).collect()
-    }
-
-    /// The operations in an order that respects every edge; a circle is an invalid value.
-    pub(crate) fn ordered(&self) -> Outcome<Vec<Op>> {
-        let mut placed: Vec<bool> = self.nodes.iter().map(|node| node.gone).collect();
-        let mut ops = Vec::new();
-        while placed.contains(&false) {
-            let next = (0..placed.len()).find(|index| {
-                !placed[*index] && self.nodes[*index].after.iter().all(|before| placed[*before])
-            });
-            let next = next.ok_or(Status::InvalidValue)?;
-            placed[next] = true;
-            ops.push(self.nodes[next].op.clone());
-        }
-        Ok(ops)
-    }
-}
 
 pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
     out.check()?;
@@ -335,7 +257,7 @@ pub(crate) fn launch(default: DefaultStream, executable: u64, stream: u64) -> Ou
     if flags & FREE_ON_LAUNCH != 0 {
         for op in ops.iter() {
             if let Op::Alloc(memory) = op {
-                let _ = crate::memory::pool::graph_free(driver, memory.base);
+                let _ = crate::memory::graph::graph_free(driver, memory.base);
             }
         }
     }
@@ -343,7 +265,7 @@ pub(crate) fn launch(default: DefaultStream, executable: u64, stream: u64) -> Ou
 }
 
 /// Addresses inside a graph become memory as it runs, so its copies find theirs when their turn comes.
-fn launch_in_order(driver: &Driver, stream: &Arc<crate::stream::Stream>, ops: &[Op]) -> Outcome {
+fn launch_in_order(driver: &Driver, stream: &Arc<Stream>, ops: &[Op]) -> Outcome {
     ops.iter().try_for_each(|op| stream.run(driver, op))
 }
 

@@ -5,6 +5,7 @@
 use crate::context;
 use crate::driver::driver;
 use crate::lookup::find;
+use crate::state::context::{Description, Green};
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
 
@@ -22,19 +23,6 @@ pub(crate) struct Resource {
     padding: [u32; 22],
     multiprocessors: u32,
     rest: [u32; 11],
-}
-
-/// Multiprocessors that a green context can be made of.
-pub(crate) struct Description {
-    device: i32,
-    multiprocessors: u32,
-}
-
-/// A green context with its multiprocessors.
-pub(crate) struct Green {
-    device: i32,
-    multiprocessors: u32,
-    context: u64,
 }
 
 fn resource(device: i32, multiprocessors: u32) -> Resource {

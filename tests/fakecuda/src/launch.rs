@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::driver::{Driver, driver};
-use crate::lookup::find;
-use crate::module::Function;
-use crate::op::Op;
+use crate::lookup::{DefaultStream, find, select};
+use crate::state::module::Function;
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
-use crate::wall::{Host, In, Out};
+use crate::wall::{Host, In, Out, SharedBySize};
 
 /// Most threads in a block, on every model there is.
 pub(crate) const MAX_THREADS: u32 = 1024;
@@ -198,9 +197,6 @@ pub(crate) fn active_blocks_with_flags(
     }
     active_blocks(out, function, threads, shared)
 }
-
-/// `CUoccupancyB2DSize`: shared memory that a block of this many threads needs.
-pub(crate) type SharedBySize = Option<unsafe extern "C" fn(i32) -> usize>;
 
 pub(crate) fn best_block(
     grid: Out<i32>,

@@ -12,8 +12,10 @@
 //!   which this project does not imitate, so its programs can't run here.
 //! - The library is never unloaded: host functions may be pending in it.
 
+mod act;
 mod array;
 mod attributes;
+mod bytes;
 mod capture;
 mod context;
 pub mod cut;
@@ -35,8 +37,8 @@ mod memory;
 mod module;
 mod names;
 mod node;
-mod op;
 mod personality;
+mod state;
 mod status;
 mod stream;
 mod symbols;

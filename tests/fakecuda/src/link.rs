@@ -3,16 +3,9 @@
 use std::sync::Arc;
 
 use crate::driver::driver;
+use crate::state::module::Link;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
-
-/// A link in progress, then its result.
-#[derive(Default)]
-pub(crate) struct Link {
-    inputs: Vec<u8>,
-    /// Stays where it is until the link is destroyed.
-    output: Option<Arc<Vec<u8>>>,
-}
 
 /// `CU_JIT_INPUT_PTX`; inputs of other types are read as binaries.
 const PTX: i32 = 1;

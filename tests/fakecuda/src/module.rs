@@ -11,42 +11,15 @@ use std::collections::BTreeMap;
 use simgpu::Loading;
 
 use crate::driver::{Driver, Table, driver};
-use crate::image::{Entry, Image};
+use crate::image::Image;
 use crate::lookup::find;
-use crate::memory::alloc::{allocate_on, drop_range};
 use crate::memory::heap::BLOCK;
+use crate::memory::place::allocate_on;
 use crate::memory::ranges::Kind;
+use crate::memory::release::drop_range;
+use crate::state::module::{Function, Load, Module};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
-
-/// A loaded image: a module or a library.
-pub(crate) struct Module {
-    image: Image,
-    /// Memory in each context where it is loaded; one that is not a library is loaded in one.
-    loads: BTreeMap<u64, Load>,
-    /// A library outlives contexts.
-    library: bool,
-}
-
-/// A module in a context.
-struct Load {
-    device: usize,
-    /// Global variables: name, address, bytes.
-    globals: Vec<(String, u64, u64)>,
-    /// Bytes taken for code.
-    code: u64,
-}
-
-/// A kernel, as `CUfunction` or `CUkernel`.
-#[derive(Clone)]
-pub(crate) struct Function {
-    /// Handle of its module.
-    pub(crate) module: u64,
-    /// Description of the kernel in the image.
-    pub(crate) entry: Entry,
-    /// Attributes set for it, with their values.
-    pub(crate) set: Vec<(i32, i32)>,
-}
 
 /// Time at which libraries are loaded: by the environment, or by the driver.
 fn loading() -> Loading {

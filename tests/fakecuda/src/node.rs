@@ -3,9 +3,10 @@
 use crate::driver::{Driver, driver};
 use crate::launch::{KernelShape, Parameters};
 use crate::lookup::find;
-use crate::memory::location::Site;
-use crate::memory::pool::{PoolProperties, reserve_graph_memory};
-use crate::op::{GraphMemory, Op};
+use crate::memory::graph::reserve_graph_memory;
+use crate::memory::pool::PoolProperties;
+use crate::state::location::Site;
+use crate::state::stream::{GraphMemory, Op};
 use crate::status::{Outcome, Status};
 use crate::transfer::DeepCopy;
 use crate::wall::{Callee, Host, HostFunction, In, Out};

@@ -3,93 +3,22 @@
 //! Law: bytes move at once when the stream has nothing left to do, for no program may read them earlier than at the
 //! operation's end; behind a host function or value wait they move in their turn, by the worker.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use simgpu::{Lane, Ticket, Work, WorkKind};
 
-use crate::capture::Capture;
+use crate::act::Progress;
 use crate::driver::{Driver, driver, status};
-use crate::lookup::find;
-use crate::op::{Op, Progress};
+use crate::lookup::{DefaultStream, find, select};
+use crate::state::stream::{Deferred, NON_BLOCKING, Op, Stream, lock};
 use crate::status::{Outcome, Status};
 use crate::wall::{Callee, Host, HostFunction, Out, StreamCallback};
 
-/// `CU_STREAM_LEGACY`.
-const LEGACY: u64 = 1;
-/// `CU_STREAM_PER_THREAD`.
-const PER_THREAD: u64 = 2;
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 /// The greatest priority a stream can have; the least is 0.
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
 
-/// Meaning of stream 0, which depends on the entry point that was called.
-#[derive(Clone, Copy)]
-pub(crate) enum DefaultStream {
-    /// The plain entry points.
-    Legacy,
-    /// Those that end in `_ptsz` and `_ptds`.
-    PerThread,
-}
-
-/// A stream of a context.
-pub(crate) struct Stream {
-    /// Handle that programs have of it.
-    pub(crate) handle: u64,
-    /// The handle of its context.
-    pub(crate) context: u64,
-    /// Flags with which it was created.
-    pub(crate) flags: u32,
-    /// Priority, 0 the least.
-    pub(crate) priority: i32,
-    engine: simgpu::Context,
-    pub(crate) lane: Lane,
-    /// The last thing submitted; held while submitting, so that lane and list have one order.
-    last: Mutex<Option<Ticket>>,
-    deferred: Mutex<VecDeque<Deferred>>,
-    /// Held while deferred operations act, so that each acts once and in order.
-    acting: Mutex<()>,
-    capture: Mutex<Option<Capture>>,
-}
-
-/// An operation that acts in its turn.
-struct Deferred {
-    op: Op,
-    /// Done means that its turn has come.
-    ready: Ticket,
-    /// Opened when it has acted.
-    gate: Option<Ticket>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Stream {
-    /// A stream of a context.
-    pub(crate) fn new(handle: u64, context: u64, engine: simgpu::Context, lane: Lane, priority: i32) -> Self {
-        let flags = if matches!(lane, Lane::Free(_)) { NON_BLOCKING } else { 0 };
-        Self {
-            handle,
-            context,
-            flags,
-            priority,
-            engine,
-            lane,
-            last: Mutex::default(),
-            deferred: Mutex::default(),
-            acting: Mutex::default(),
-            capture: Mutex::default(),
-        }
-    }
-
-    /// The capture that this stream is in, to read or change.
-    pub(crate) fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
-        lock(&self.capture)
-    }
-
     /// Refuses a call that is not allowed in a stream that is being captured, and invalidates the capture.
     pub(crate) fn must_not_capture(&self, driver: &Driver) -> Outcome {
         let capture = self.capture().clone();
@@ -109,8 +38,8 @@ impl Stream {
     /// Puts an operation into the stream.
     pub(crate) fn run(self: &Arc<Self>, driver: &Driver, op: &Op) -> Outcome {
         match op {
-            Op::Alloc(memory) => crate::memory::pool::graph_alloc(driver, *memory, self.context),
-            Op::Free(address) => crate::memory::pool::graph_free(driver, *address),
+            Op::Alloc(memory) => crate::memory::graph::graph_alloc(driver, *memory, self.context),
+            Op::Free(address) => crate::memory::graph::graph_free(driver, *address),
             Op::Child(ops) => ops.iter().try_for_each(|op| self.run(driver, op)),
             Op::Record(event) => {
                 let mark = self.submit(driver, WorkKind::Mark, Duration::ZERO, None)?;
@@ -290,37 +219,6 @@ impl Stream {
     }
 }
 
-/// The stream that a handle means in the calling thread.
-pub(crate) fn select(driver: &Driver, default: DefaultStream, handle: u64) -> Outcome<Arc<Stream>> {
-    let mut table = driver.table();
-    let per_thread = match (handle, default) {
-        (0, DefaultStream::Legacy) | (LEGACY, _) => false,
-        (0, DefaultStream::PerThread) | (PER_THREAD, _) => true,
-        _ => return find(&table.streams, handle).cloned(),
-    };
-    let (current, context) = table.current()?;
-    if !per_thread {
-        return Ok(context.legacy.clone());
-    }
-    let (engine, thread) = (context.engine, thread_number());
-    if let Some(stream) = table.thread_streams.get(&(current, thread)) {
-        return Ok(stream.clone());
-    }
-    let handle = table.handle();
-    let stream = Arc::new(Stream::new(handle, current, engine, Lane::Blocking(handle), 0));
-    table.thread_streams.insert((current, thread), stream.clone());
-    Ok(stream)
-}
-
-fn thread_number() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    NUMBER.with(|number| *number)
-}
-
 pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
     create_with_priority(out, flags, 0)
 }
@@ -359,7 +257,7 @@ pub(crate) fn synchronize(default: DefaultStream, handle: u64) -> Outcome {
     let stream = select(driver, default, handle)?;
     stream.must_not_capture(driver)?;
     stream.synchronize(driver)?;
-    crate::memory::pool::trim_at_sync(driver);
+    crate::memory::reserve::trim_at_sync(driver);
     Ok(())
 }
 

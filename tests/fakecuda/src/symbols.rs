@@ -5,9 +5,8 @@
 //! [personality] count as if they were not there. A row whose symbol is not here answers "not found", never an older
 //! form, whose arguments would be other ones.
 
-use simgpu::Personality;
+use simgpu::{LookUp, Personality};
 
-use crate::exports;
 use crate::personality;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, Out, Text};
@@ -17,6 +16,9 @@ const ROWS: &str = include_str!("../data/procaddress.tsv");
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`; 1 is the legacy stream, like 0.
 const PER_THREAD: u64 = 2;
+
+/// Answers with the address of a symbol of this library.
+pub(crate) type Address = fn(&str, LookUp) -> Option<Host>;
 
 /// `CUdriverProcAddressQueryResult`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(crate) fn since(symbol: &str) -> Option<i32> {
     rows().filter(|(_, _, _, named)| *named == symbol).map(|(_, since, _, _)| since).min()
 }
 
-fn find(driver: &Personality, name: &str, version: i32, per_thread: bool) -> Found {
+fn find(address: Address, driver: &Personality, name: &str, version: i32, per_thread: bool) -> Found {
     let flag = if per_thread { PER_THREAD } else { 0 };
     let mut known = false;
     let mut best: Option<(i32, &'static str)> = None;
@@ -52,29 +54,36 @@ fn find(driver: &Personality, name: &str, version: i32, per_thread: bool) -> Fou
         }
     }
     match best {
-        Some((_, symbol)) if exports::address(symbol, driver.look_up).is_some() => Found::At(symbol),
+        Some((_, symbol)) if address(symbol, driver.look_up).is_some() => Found::At(symbol),
         Some(_) => Found::NoSuchName,
         None if known => Found::VersionTooLow,
         None => Found::NoSuchName,
     }
 }
 
-fn lookup(name: Text, version: i32, flags: u64) -> Outcome<Found> {
+fn lookup(address: Address, name: Text, version: i32, flags: u64) -> Outcome<Found> {
     if flags > PER_THREAD {
         return Err(Status::InvalidValue);
     }
-    Ok(find(personality::own(), &name.get()?, version, flags == PER_THREAD))
+    Ok(find(address, personality::own(), &name.get()?, version, flags == PER_THREAD))
 }
 
-fn at(symbol: &str) -> Host {
-    exports::address(symbol, personality::own().look_up).unwrap_or(Host::NULL)
+fn at(address: Address, symbol: &str) -> Host {
+    address(symbol, personality::own().look_up).unwrap_or(Host::NULL)
 }
 
 /// The second form: succeeds for each valid request; the result of the look-up is in `status`.
-pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, status: Out<i32>) -> Outcome {
+pub(crate) fn get_v2(
+    address: Address,
+    name: Text,
+    out: Out<Host>,
+    version: i32,
+    flags: u64,
+    status: Out<i32>,
+) -> Outcome {
     out.check()?;
-    let (pointer, number) = match lookup(name, version, flags)? {
-        Found::At(symbol) => (at(symbol), 0),
+    let (pointer, number) = match lookup(address, name, version, flags)? {
+        Found::At(symbol) => (at(address, symbol), 0),
         Found::NoSuchName => (Host::NULL, 1),
         Found::VersionTooLow => (Host::NULL, 2),
     };
@@ -83,10 +92,10 @@ pub(crate) fn get_v2(name: Text, out: Out<Host>, version: i32, flags: u64, statu
 }
 
 /// The first form: what is not found is an error, and the place stays as it was.
-pub(crate) fn get(name: Text, out: Out<Host>, version: i32, flags: u64) -> Outcome {
+pub(crate) fn get(address: Address, name: Text, out: Out<Host>, version: i32, flags: u64) -> Outcome {
     out.check()?;
-    match lookup(name, version, flags)? {
-        Found::At(symbol) => out.put(at(symbol)),
+    match lookup(address, name, version, flags)? {
+        Found::At(symbol) => out.put(at(address, symbol)),
         Found::NoSuchName | Found::VersionTooLow => Err(Status::NotFound),
     }
 }
@@ -106,10 +115,10 @@ mod tests {
     fn a_name_newer_than_the_driver_is_not_found() {
         let old = personalities().next().unwrap();
         assert_eq!(
-            find(&old, "cuStreamGetCaptureInfo", 99999, false),
+            find(exports::address, &old, "cuStreamGetCaptureInfo", 99999, false),
             Found::At("cuStreamGetCaptureInfo_v2")
         );
-        assert_eq!(find(&old, "cuGreenCtxCreate", 99999, false), Found::NoSuchName);
+        assert_eq!(find(exports::address, &old, "cuGreenCtxCreate", 99999, false), Found::NoSuchName);
         assert_eq!(since("cuGreenCtxCreate"), Some(12040));
     }
 
@@ -125,13 +134,16 @@ mod tests {
 
     #[test]
     fn the_version_and_the_flag_decide() {
-        assert_eq!(find(&newest(), "cuMemAlloc", 2000, false), Found::At("cuMemAlloc"));
-        assert_eq!(find(&newest(), "cuMemAlloc", 12040, false), Found::At("cuMemAlloc_v2"));
-        assert_eq!(find(&newest(), "cuMemAlloc", 99999, true), Found::At("cuMemAlloc_v2"));
-        assert_eq!(find(&newest(), "cuLaunchKernel", 12040, true), Found::At("cuLaunchKernel_ptsz"));
-        assert_eq!(find(&newest(), "cuMemAlloc", 1000, false), Found::VersionTooLow);
-        assert_eq!(find(&newest(), "cuMemAlloc_v2", 12040, false), Found::NoSuchName);
-        assert_eq!(find(&newest(), "", 12040, false), Found::NoSuchName);
+        assert_eq!(find(exports::address, &newest(), "cuMemAlloc", 2000, false), Found::At("cuMemAlloc"));
+        assert_eq!(find(exports::address, &newest(), "cuMemAlloc", 12040, false), Found::At("cuMemAlloc_v2"));
+        assert_eq!(find(exports::address, &newest(), "cuMemAlloc", 99999, true), Found::At("cuMemAlloc_v2"));
+        assert_eq!(
+            find(exports::address, &newest(), "cuLaunchKernel", 12040, true),
+            Found::At("cuLaunchKernel_ptsz")
+        );
+        assert_eq!(find(exports::address, &newest(), "cuMemAlloc", 1000, false), Found::VersionTooLow);
+        assert_eq!(find(exports::address, &newest(), "cuMemAlloc_v2", 12040, false), Found::NoSuchName);
+        assert_eq!(find(exports::address, &newest(), "", 12040, false), Found::NoSuchName);
     }
 
     #[test]

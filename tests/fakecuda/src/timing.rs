@@ -5,7 +5,7 @@ use std::time::Duration;
 use simgpu::Gpu;
 
 use crate::driver::Driver;
-use crate::op::Op;
+use crate::state::stream::Op;
 
 /// Length of a kernel whose name states none.
 const KERNEL: Duration = Duration::from_micros(5);

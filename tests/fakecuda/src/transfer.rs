@@ -1,11 +1,11 @@
 //! Copies: each entry point moves a box of bytes from one place to another.
 
+use crate::bytes::{Copy, Side};
 use crate::driver::{Driver, Table, driver};
-use crate::lookup::find;
+use crate::lookup::{DefaultStream, find, select};
 use crate::memory::ranges::Place;
-use crate::op::{Copy, Op, Side};
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
 use crate::wall::{Host, In};
 
 /// Wait of the caller for the operation.

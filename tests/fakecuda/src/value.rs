@@ -1,10 +1,11 @@
 //! Stream memory operations: waiting for a value in memory, and writing one.
 
+use crate::bytes::{Compare, ValueWait, ValueWrite, Width};
 use crate::driver::{Driver, driver};
+use crate::lookup::{DefaultStream, select};
 use crate::memory::ranges::{Kind, Place};
-use crate::op::{Compare, Op, ValueWait, ValueWrite, Width};
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
 use crate::wall::In;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`: remote writes first, of which there are none.

@@ -193,6 +193,9 @@ pub(crate) type HostFunction = Option<unsafe extern "C" fn(Host)>;
 /// A stream callback of the caller's, `CUstreamCallback`.
 pub(crate) type StreamCallback = Option<unsafe extern "C" fn(u64, i32, Host)>;
 
+/// `CUoccupancyB2DSize`: shared memory that a block of this many threads needs.
+pub(crate) type SharedBySize = Option<unsafe extern "C" fn(i32) -> usize>;
+
 /// A function of the caller's to call in its turn in a stream.
 #[derive(Clone, Copy)]
 pub(crate) enum Callee {
@@ -216,7 +219,7 @@ impl Callee {
 }
 
 /// Shared memory that a block of this many threads needs, if the caller gave a function for it.
-pub(crate) fn shared_by_size(function: crate::launch::SharedBySize, threads: i32) -> Option<usize> {
+pub(crate) fn shared_by_size(function: SharedBySize, threads: i32) -> Option<usize> {
     // SAFETY: the caller gave this function for exactly this call.
     function.map(|function| unsafe { function(threads) })
 }

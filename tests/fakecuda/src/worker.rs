@@ -3,32 +3,13 @@
 //! It starts with the first such operation and sleeps until the next is foreseen; only a value in memory, of which no
 //! wakeup informs, is read again and again.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
 
 use crate::driver::driver;
-use crate::stream::Stream;
-
-/// Streams that have something to do.
-#[derive(Default)]
-pub(crate) struct Worker {
-    inner: Mutex<Inner>,
-    wanted: Condvar,
-    /// Notified after every round, for threads that wait for an action.
-    acted: Condvar,
-}
-
-#[derive(Default)]
-struct Inner {
-    started: bool,
-    streams: Vec<Arc<Stream>>,
-}
+use crate::state::stream::Stream;
+use crate::state::worker::Worker;
 
 impl Worker {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Serves a stream from now on, until it has nothing left to do.
     pub(crate) fn look_after(&self, stream: Arc<Stream>) {
         let mut inner = self.inner();
@@ -44,17 +25,6 @@ impl Worker {
                 .expect("a process that can run a CUDA program can have one more thread");
         }
         self.wanted.notify_one();
-    }
-
-    /// The streams that it serves.
-    pub(crate) fn busy_streams(&self) -> Vec<Arc<Stream>> {
-        self.inner().streams.clone()
-    }
-
-    /// Sleeps until the next round has passed, or a little while.
-    pub(crate) fn wait_a_round(&self) {
-        let inner = self.inner();
-        drop(self.acted.wait_timeout(inner, Duration::from_millis(5)));
     }
 
     fn round(&self) {

@@ -1,116 +1,14 @@
 //! Plain device memory: `cuMemAlloc`, pitch, managed, and what frees them.
 
-use std::sync::Arc;
-
-use crate::driver::{Driver, Table, driver};
-use crate::memory::backing::Backing;
-use crate::memory::heap::{BLOCK, Placement, whole_blocks};
-use crate::memory::ranges::{Kind, Range};
+use crate::driver::driver;
+use crate::memory::place::allocate;
+use crate::memory::ranges::Kind;
+use crate::memory::release::drop_range;
 use crate::status::{Outcome, Status};
 use crate::wall::Out;
 
 /// Rows of pitched memory begin at multiples of this.
 const PITCH: u64 = 512;
-
-/// Finds and pays for device memory of one kind and makes it a range of the current context.
-pub(crate) fn allocate(driver: &Driver, table: &mut Table, size: u64, kind: Kind) -> Outcome<u64> {
-    let (context, device) = table.current_device()?;
-    allocate_on(driver, table, size, kind, context, device)
-}
-
-/// The same on any device. Unused memory of pools is given up before it is refused.
-pub(crate) fn allocate_on(
-    driver: &Driver,
-    table: &mut Table,
-    size: u64,
-    kind: Kind,
-    context: u64,
-    device: usize,
-) -> Outcome<u64> {
-    let gpu = table.gpu(device);
-    crate::fault::check(driver, gpu)?;
-    let placement = match place(driver, table, size, kind, device) {
-        Err(Status::OutOfMemory) if crate::memory::pool::trim_all(driver, table, device) => {
-            place(driver, table, size, kind, device)?
-        }
-        placement => placement?,
-    };
-    Ok(add(table, placement, size, kind, context, device))
-}
-
-fn place(driver: &Driver, table: &mut Table, size: u64, kind: Kind, device: usize) -> Outcome<Placement> {
-    let gpu = table.gpu(device);
-    let device = &mut table.devices[device];
-    match kind {
-        Kind::Low => device.low.place(size, |bytes| driver.charge(gpu, bytes)),
-        Kind::Managed => managed(driver, gpu, size),
-        _ => device.heap.place(size, |bytes| driver.charge(gpu, bytes)),
-    }
-}
-
-/// Managed memory has whole blocks and one address for host and device.
-fn managed(driver: &Driver, gpu: simgpu::Gpu, size: u64) -> Outcome<Placement> {
-    let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
-    let backing = Arc::new(Backing::mapped(length)?);
-    driver.charge(gpu, length)?;
-    Ok(Placement { base: backing.host(0, length)?.address(), backing, offset: 0 })
-}
-
-/// Makes a place a range.
-pub(crate) fn add(
-    table: &mut Table,
-    placement: Placement,
-    size: u64,
-    kind: Kind,
-    context: u64,
-    device: usize,
-) -> u64 {
-    let Placement { base, backing, offset } = placement;
-    let id = table.handle();
-    table.ranges.insert(Range { base, size, kind, device, context, id, backing, offset });
-    base
-}
-
-/// Takes a range out and gives its blocks back, whatever it is.
-pub(crate) fn drop_range(driver: &Driver, table: &mut Table, base: u64) {
-    if let Some(range) = table.ranges.at_mut(base).filter(|range| range.kind == Kind::Graph) {
-        range.kind = Kind::Unpaid;
-        let (device, size) = (range.device, range.size);
-        let pool = table.devices[device].graph_pool;
-        return crate::memory::pool::rest(table, pool, device, size);
-    }
-    let Some(range) = table.ranges.remove(base) else { return };
-    let gpu = table.gpu(range.device);
-    let device = &mut table.devices[range.device];
-    let freed = match range.kind {
-        Kind::Device | Kind::Leaving | Kind::Owned => device.heap.vacate(base, range.size),
-        Kind::Low => device.low.vacate(base, range.size),
-        Kind::Managed => whole_blocks(range.size).unwrap_or(0),
-        Kind::Ipc(piece) | Kind::Lent(piece) | Kind::LentLeaving(piece) => {
-            table.reserved.give(base, range.backing.size());
-            return crate::memory::shared::leave(driver, table, piece);
-        }
-        Kind::Pool(pool) => {
-            return crate::memory::pool::vacate(driver, table, pool, range.device, base, range.size);
-        }
-        Kind::External(memory) => {
-            table.reserved.give(base, range.size.next_multiple_of(BLOCK));
-            return crate::memory::virt::unpin(driver, table, memory);
-        }
-        Kind::Graph | Kind::Unpaid | Kind::Virtual(_) | Kind::Pinned(_) | Kind::Registered(_) => 0,
-    };
-    crate::memory::shared::refund(driver, table, gpu, base - base % BLOCK, freed);
-}
-
-/// Ends memory that was freed in a stream, in its turn, unless its context ended before.
-pub(crate) fn leave(base: u64, id: u64) {
-    if let Ok(driver) = driver() {
-        let mut table = driver.table();
-        if table.ranges.at(base).is_some_and(|range| range.id == id) {
-            drop_range(driver, &mut table, base);
-        }
-    }
-}
 
 fn get(size: usize, kind: Kind) -> Outcome<u64> {
     if size == 0 {
@@ -217,7 +115,7 @@ pub(crate) fn free(address: u64) -> Outcome {
         return Err(Status::InvalidValue);
     }
     drop_range(driver, &mut table, address);
-    crate::memory::pool::trim_to_thresholds(driver, &mut table);
+    crate::memory::reserve::trim_to_thresholds(driver, &mut table);
     Ok(())
 }
 
@@ -249,9 +147,4 @@ pub(crate) fn info_low(free: Out<u32>, total: Out<u32>) -> Outcome {
     free.offer(narrow(wide_free));
     total.offer(narrow(wide_total));
     Ok(())
-}
-
-/// The blocks behind an allocation, in bytes.
-pub(crate) const fn granularity() -> usize {
-    BLOCK as usize
 }

@@ -8,19 +8,14 @@ use crate::array::{Levels, Shape};
 use crate::driver::{Table, driver};
 use crate::lookup::find;
 use crate::memory::heap::BLOCK;
+use crate::memory::physical;
 use crate::memory::ranges::{Kind, Range};
-use crate::memory::virt;
+use crate::state::physical::External;
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 const OPAQUE_FILE: i32 = 1;
-
-/// An object imported from another API.
-pub(crate) struct External {
-    memory: u64,
-    size: u64,
-}
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
 #[derive(Clone, Copy)]
@@ -67,10 +62,10 @@ pub(crate) fn import(out: Out<u64>, asked: In<Import>) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
     table.current()?;
-    let memory = virt::take(driver, &mut table, fd)?;
-    let (_, size, _) = virt::facts(&table, memory)?;
+    let memory = physical::take(driver, &mut table, fd)?;
+    let (_, size, _) = physical::facts(&table, memory)?;
     if asked.size > size {
-        virt::give(driver, &mut table, memory)?;
+        physical::give(driver, &mut table, memory)?;
         return Err(Status::InvalidValue);
     }
     // SAFETY: by the contract of this call a descriptor that was imported belongs to the driver from then on.
@@ -115,9 +110,9 @@ pub(crate) fn array(out: Out<u64>, external: u64, view: In<ArrayView>) -> Outcom
 
 /// A range over a part of memory, which stays while the range does.
 fn show(table: &mut Table, context: u64, memory: u64, offset: u64, size: u64) -> Outcome<u64> {
-    let (device, _, backing) = virt::facts(table, memory)?;
+    let (device, _, backing) = physical::facts(table, memory)?;
     let base = table.reserved.take(size.next_multiple_of(BLOCK), BLOCK).ok_or(Status::OutOfMemory)?;
-    virt::pin(table, memory)?;
+    physical::pin(table, memory)?;
     let (id, kind) = (table.handle(), Kind::External(memory));
     table.ranges.insert(Range { base, size, kind, device, context, id, backing, offset });
     Ok(base)
@@ -128,5 +123,5 @@ pub(crate) fn destroy(external: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
     let External { memory, .. } = table.external.remove(&external).ok_or(Status::InvalidHandle)?;
-    virt::give(driver, &mut table, memory)
+    physical::give(driver, &mut table, memory)
 }

@@ -14,12 +14,12 @@ use simgpu::Shared;
 
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::find;
-use crate::memory::alloc::drop_range;
 use crate::memory::backing::Backing;
 use crate::memory::heap::BLOCK;
-use crate::memory::pool::{self, POSIX_FILE};
+use crate::memory::physical::{self, POSIX_FILE};
+use crate::memory::pool;
 use crate::memory::ranges::{Kind, Range};
-use crate::memory::virt;
+use crate::memory::release::drop_range;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, copy};
 
@@ -134,7 +134,7 @@ pub(crate) fn import_pool(out: Out<u64>, shared: Host, kind: i32, flags: u64) ->
         return Err(Status::InvalidValue);
     }
     let mut words = [0; 24];
-    virt::duplicate(fd)?.read_exact_at(&mut words, 0).map_err(|_| Status::InvalidValue)?;
+    physical::duplicate(fd)?.read_exact_at(&mut words, 0).map_err(|_| Status::InvalidValue)?;
     let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
     if word(0) != POOL_MAGIC {
         return Err(Status::InvalidValue);

@@ -2,10 +2,10 @@
 //! is taken and moves nothing.
 
 use crate::driver::{Driver, driver};
+use crate::lookup::{DefaultStream, select};
 use crate::memory::ranges::Kind;
-use crate::op::Op;
+use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, select};
 
 /// `CU_DEVICE_CPU`.
 const HOST: i32 = -1;

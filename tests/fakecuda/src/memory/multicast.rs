@@ -3,29 +3,14 @@
 
 use crate::driver::{Driver, Table, driver};
 use crate::memory::heap::BLOCK;
+use crate::memory::physical;
 use crate::memory::ranges::Kind;
-use crate::memory::virt;
+use crate::state::physical::{Bound, Multicast};
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
 
 /// The first compute capability with multicast.
 const FIRST: u32 = 9;
-
-/// A multicast object and the memory bound to it.
-#[derive(Default)]
-pub(crate) struct Multicast {
-    size: u64,
-    wanted: u32,
-    devices: Vec<i32>,
-    bound: Vec<Bound>,
-}
-
-struct Bound {
-    device: i32,
-    offset: u64,
-    size: u64,
-    memory: u64,
-}
 
 /// `CUmulticastObjectProp`.
 #[derive(Clone, Copy)]
@@ -90,7 +75,7 @@ pub(crate) fn add_device(object: u64, device: i32) -> Outcome {
 pub(crate) fn bind(object: u64, offset: usize, memory: u64, from: usize, size: usize, flags: u64) -> Outcome {
     let driver = driver()?;
     let mut table = driver.table();
-    let (device, room, _) = virt::facts(&table, memory)?;
+    let (device, room, _) = physical::facts(&table, memory)?;
     let (offset, from, size) = (offset as u64, from as u64, size as u64);
     let aligned = [offset, from, size].iter().all(|bytes| bytes.is_multiple_of(BLOCK));
     if flags != 0 || size == 0 || !aligned || from.checked_add(size).is_none_or(|end| end > room) {
@@ -109,7 +94,7 @@ pub(crate) fn bind(object: u64, offset: usize, memory: u64, from: usize, size: u
         return Err(Status::InvalidValue);
     }
     found.bound.push(Bound { device, offset, size, memory });
-    virt::pin(&mut table, memory)
+    physical::pin(&mut table, memory)
 }
 
 /// The same for memory that is named by where it is mapped.
@@ -132,7 +117,7 @@ pub(crate) fn unbind(object: u64, device: i32, offset: usize, size: usize) -> Ou
         |bound: &Bound| (bound.device, bound.offset, bound.size) == (device, offset as u64, size as u64);
     let at = bound.iter().position(is_it).ok_or(Status::InvalidValue)?;
     let memory = bound.remove(at).memory;
-    virt::unpin(driver, &mut table, memory);
+    physical::unpin(driver, &mut table, memory);
     Ok(())
 }
 
@@ -140,7 +125,7 @@ pub(crate) fn unbind(object: u64, device: i32, offset: usize, size: usize) -> Ou
 pub(crate) fn release(driver: &Driver, table: &mut Table, object: u64) -> bool {
     let Some(object) = table.multicasts.remove(&object) else { return false };
     for bound in object.bound {
-        virt::unpin(driver, table, bound.memory);
+        physical::unpin(driver, table, bound.memory);
     }
     true
 }

@@ -1,24 +1,23 @@
 //! Stream-ordered memory. A pool pays for blocks when it first needs them and keeps what is freed until a
 //! synchronisation finds it above its threshold.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::driver::{Driver, Table, driver};
-use crate::lookup::find;
-use crate::memory::alloc::{add, drop_range};
-use crate::memory::backing::Backing;
-use crate::memory::heap::{BLOCK, Heap, Placement, whole_blocks};
-use crate::memory::location::{DEVICE, Location, Site};
+use crate::lookup::{DefaultStream, find, select};
+use crate::memory::graph::reserve_graph_memory;
+use crate::memory::physical::POSIX_FILE;
+use crate::memory::place::add;
 use crate::memory::ranges::Kind;
+use crate::memory::release::{drop_range, end_if_unused};
+use crate::memory::reserve::{charge_on, trim_all, trim_pool};
 use crate::memory::virt::Access;
-use crate::op::{GraphMemory, Op};
+use crate::state::location::{DEVICE, Location, Site};
+use crate::state::pool::{LocationPools, POOL_ADDRESSES, Pool};
+use crate::state::stream::{Op, Stream};
 use crate::status::{Outcome, Status};
-use crate::stream::{DefaultStream, Stream, select};
 use crate::wall::{Host, In, Out, copy};
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(crate) const POSIX_FILE: i32 = 1;
 /// `CUmemPool_attribute`, as numbers.
 const REUSE: std::ops::RangeInclusive<i32> = 1..=3;
 const RELEASE_THRESHOLD: i32 = 4;
@@ -26,259 +25,10 @@ const RESERVED: i32 = 5;
 const RESERVED_HIGH: i32 = 6;
 const USED: i32 = 7;
 const USED_HIGH: i32 = 8;
-/// Addresses of one explicit pool.
-const POOL_ADDRESSES: u64 = 1 << 38;
-
-/// A pool of stream-ordered memory.
-pub(crate) struct Pool {
-    location: Location,
-    site: Site,
-    heap: Heap,
-    /// Begin of its addresses, if it took them from the reservation line.
-    reserved_at: Option<u64>,
-    /// Blocks that it has of each device.
-    accounts: BTreeMap<usize, Account>,
-    /// Bytes in live allocations that have addresses of the host.
-    mapped_used: u64,
-    /// It grows by multiples of this.
-    step: u64,
-    reserved_high: u64,
-    used_high: u64,
-    /// Bytes used by graphs, whose addresses the heap does not manage at run time.
-    graph_used: u64,
-    threshold: u64,
-    reuse: [i32; 3],
-    /// Destroyed: it ends with the last of its allocations.
-    gone: bool,
-    /// Other processes may open it: each allocation has whole blocks to itself.
-    shareable: bool,
-}
-
-/// Blocks that a pool has of one device, in bytes.
-#[derive(Clone, Copy, Default)]
-struct Account {
-    /// Bytes of blocks paid for and unused.
-    resting: u64,
-    /// Bytes of all blocks paid for.
-    reserved: u64,
-}
-
-impl Account {
-    /// Pays for blocks, from what rests first, and grows by whole steps.
-    ///
-    /// Where there is no room for a step, it grows by what is needed.
-    fn pay(&mut self, bytes: u64, step: u64, charge: impl Fn(u64) -> Outcome) -> Outcome {
-        let new = bytes - bytes.min(self.resting);
-        let mut grown = new.checked_next_multiple_of(step).ok_or(Status::OutOfMemory)?;
-        if grown > 0 && charge(grown).is_err() {
-            grown = new;
-            charge(grown)?;
-        }
-        self.reserved += grown;
-        self.resting = self.resting + grown - bytes;
-        Ok(())
-    }
-}
-
-impl Pool {
-    /// A pool over these addresses, for plain memory of a device.
-    pub(crate) fn new(device: usize, start: u64, length: u64) -> Self {
-        Self::at(Location::on(device as i32), Site::Device(device), start, length)
-    }
-
-    fn at(location: Location, site: Site, start: u64, length: u64) -> Self {
-        Self {
-            location,
-            site,
-            heap: Heap::new(start, length),
-            reserved_at: None,
-            accounts: BTreeMap::new(),
-            mapped_used: 0,
-            step: crate::personality::own().pool_step_mib << 20,
-            reserved_high: 0,
-            used_high: 0,
-            graph_used: 0,
-            threshold: 0,
-            reuse: [1; 3],
-            gone: false,
-            shareable: false,
-        }
-    }
-
-    /// The pool behind graphs' memory nodes: keeps what it has until it is trimmed.
-    pub(crate) fn graphs(device: usize, start: u64, length: u64) -> Self {
-        Self { threshold: u64::MAX, step: BLOCK, ..Self::new(device, start, length) }
-    }
-
-    /// Tests if other processes may open it.
-    pub(crate) fn is_shareable(&self) -> bool {
-        self.shareable && !self.gone
-    }
-
-    /// The device that an allocation is counted on, for a stream of a device.
-    const fn device_for(&self, stream: usize) -> usize {
-        match self.site {
-            Site::Device(device) | Site::Managed(Some(device)) => device,
-            Site::Host | Site::Managed(None) => stream,
-        }
-    }
-
-    /// Bytes of the heap that an allocation of this size takes.
-    fn size_of(&self, size: u64) -> Option<u64> {
-        if self.shareable { whole_blocks(size) } else { Some(size) }
-    }
-
-    fn used(&self) -> u64 {
-        self.heap.used() + self.mapped_used + self.graph_used
-    }
-
-    fn reserved(&self) -> u64 {
-        self.accounts.values().map(|account| account.reserved).sum()
-    }
-
-    fn resting(&self) -> u64 {
-        self.accounts.values().map(|account| account.resting).sum()
-    }
-
-    fn note(&mut self) {
-        self.reserved_high = self.reserved_high.max(self.reserved());
-        self.used_high = self.used_high.max(self.used());
-    }
-
-    fn pay(&mut self, device: usize, bytes: u64, charge: impl Fn(u64) -> Outcome) -> Outcome {
-        self.accounts.entry(device).or_default().pay(bytes, self.step, charge)
-    }
-
-    fn place(&mut self, device: usize, size: u64, charge: impl Fn(u64) -> Outcome) -> Outcome<Placement> {
-        let placement = match self.site {
-            Site::Device(_) => {
-                let size = self.size_of(size).ok_or(Status::OutOfMemory)?;
-                let (account, step) = (self.accounts.entry(device).or_default(), self.step);
-                self.heap.place(size, |bytes| account.pay(bytes, step, charge))?
-            }
-            // One address for host and devices, and whole blocks.
-            Site::Host | Site::Managed(_) => {
-                let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
-                let backing = Arc::new(Backing::mapped(length)?);
-                let base = backing.host(0, length)?.address();
-                self.pay(device, length, charge)?;
-                self.mapped_used += size;
-                Placement { base, backing, offset: 0 }
-            }
-        };
-        self.note();
-        Ok(placement)
-    }
-
-    /// Ends an allocation; returns the bytes of blocks that this set free.
-    fn vacate(&mut self, base: u64, size: u64) -> u64 {
-        match self.site {
-            Site::Device(_) => self.heap.vacate(base, self.size_of(size).unwrap_or(size)),
-            Site::Host | Site::Managed(_) => {
-                self.mapped_used -= size;
-                whole_blocks(size).unwrap_or(0)
-            }
-        }
-    }
-
-    /// Gives up resting blocks, by whole steps, until at most `keep` bytes are reserved.
-    ///
-    /// Returns the bytes given up of each device.
-    fn trim(&mut self, keep: u64) -> Vec<(usize, u64)> {
-        let mut excess = self.reserved().saturating_sub(keep).next_multiple_of(BLOCK);
-        let mut all = Vec::new();
-        for (device, account) in &mut self.accounts {
-            let given = excess.min(account.resting);
-            let whole = if given == account.reserved { given } else { given - given % self.step };
-            excess -= whole;
-            account.resting -= whole;
-            account.reserved -= whole;
-            all.push((*device, whole));
-        }
-        all
-    }
-}
-
-/// Pays for blocks of a device, where the site is of any.
-fn charge_on<'a>(
-    driver: &'a Driver,
-    table: &Table,
-    site: Site,
-    device: usize,
-) -> impl Fn(u64) -> Outcome + use<'a> {
-    let gpu = table.gpu(device);
-    move |bytes| if site == Site::Host { Ok(()) } else { driver.charge(gpu, bytes) }
-}
-
-fn trim_pool(driver: &Driver, table: &mut Table, handle: u64, keep: impl Fn(&Pool) -> u64) -> bool {
-    let Some(pool) = table.pools.get_mut(&handle) else { return false };
-    let (given, site) = (pool.trim(keep(pool)), pool.site);
-    let mut any = false;
-    for (device, bytes) in given.into_iter().filter(|_| site != Site::Host) {
-        driver.refund(table.devices[device].gpu, bytes);
-        any |= bytes > 0;
-    }
-    any
-}
-
-/// Gives up everything that rests on a device; true if that was anything.
-pub(crate) fn trim_all(driver: &Driver, table: &mut Table, device: usize) -> bool {
-    let of_device = |pool: &Pool| pool.accounts.contains_key(&device);
-    let handles: Vec<u64> = table.pools.iter().filter(|(_, pool)| of_device(pool)).map(|(h, _)| *h).collect();
-    handles.into_iter().fold(false, |any, handle| trim_pool(driver, table, handle, |_| 0) | any)
-}
-
-/// Gives up what rests above each pool's threshold.
-pub(crate) fn trim_to_thresholds(driver: &Driver, table: &mut Table) {
-    let resting: Vec<u64> =
-        table.pools.iter().filter(|(_, pool)| pool.resting() > 0).map(|(h, _)| *h).collect();
-    for handle in resting {
-        trim_pool(driver, table, handle, |pool| pool.threshold);
-    }
-}
-
-/// The same at a synchronisation.
-pub(crate) fn trim_at_sync(driver: &Driver) {
-    trim_to_thresholds(driver, &mut driver.table());
-}
-
-/// Ends an allocation of a pool; its blocks rest.
-pub(crate) fn vacate(driver: &Driver, table: &mut Table, handle: u64, device: usize, base: u64, size: u64) {
-    let exported = crate::memory::shared::part(driver, table, base);
-    if let Some(pool) = table.pools.get_mut(&handle) {
-        let freed = pool.vacate(base, size);
-        let account = pool.accounts.entry(device).or_default();
-        // The pool does not keep what other processes may hold.
-        match exported {
-            true => account.reserved -= freed,
-            false => account.resting += freed,
-        }
-    }
-    end_if_unused(driver, table, handle);
-}
-
-/// A pool that was destroyed ends when nothing of it is in use.
-fn end_if_unused(driver: &Driver, table: &mut Table, handle: u64) {
-    let unused = |pool: &&Pool| pool.gone && pool.used() == 0;
-    let Some(start) = table.pools.get(&handle).filter(unused).and_then(|pool| pool.reserved_at) else {
-        return;
-    };
-    trim_pool(driver, table, handle, |_| 0);
-    table.pools.remove(&handle);
-    table.reserved.give(start, POOL_ADDRESSES);
-}
 
 /// The pool that a handle means.
 pub(crate) fn known(table: &Table, handle: u64) -> Outcome<&Pool> {
     find(&table.pools, handle).ok().filter(|pool| !pool.gone).ok_or(Status::InvalidHandle)
-}
-
-/// Ends an allocation of a graph; its blocks rest and its address stays the node's.
-pub(crate) fn rest(table: &mut Table, pool: u64, device: usize, size: u64) {
-    if let Some(pool) = table.pools.get_mut(&pool) {
-        pool.accounts.entry(device).or_default().resting += whole_blocks(size).unwrap_or(0);
-        pool.graph_used -= size;
-    }
 }
 
 pub(crate) fn alloc_async(default: DefaultStream, out: Out<u64>, size: usize, stream: u64) -> Outcome {
@@ -368,51 +118,6 @@ pub(crate) fn free_async(default: DefaultStream, address: u64, stream: u64) -> O
     Ok(())
 }
 
-/// Fixes the address of a graph's memory node; nothing is paid for yet.
-pub(crate) fn reserve_graph_memory(driver: &Driver, size: u64, device: usize) -> Outcome<GraphMemory> {
-    if size == 0 {
-        return Err(Status::InvalidValue);
-    }
-    let mut table = driver.table();
-    let handle = table.devices.get(device).ok_or(Status::InvalidDevice)?.graph_pool;
-    let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
-    // Whole blocks, so that each node's memory is its own; the address is never given back.
-    let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
-    let base = pool.heap.reserve(length).ok_or(Status::OutOfMemory)?;
-    let placement = Placement { base, backing: Arc::new(Backing::sparse(length)), offset: 0 };
-    add(&mut table, placement, size, Kind::Unpaid, 0, device);
-    Ok(GraphMemory { base, size, device })
-}
-
-/// Runs a graph's memory node: its address becomes memory, paid for from the graph pool's rest.
-pub(crate) fn graph_alloc(driver: &Driver, memory: GraphMemory, context: u64) -> Outcome {
-    let GraphMemory { base, size, device } = memory;
-    let mut table = driver.table();
-    table.ranges.at(base).filter(|range| range.kind == Kind::Unpaid).ok_or(Status::InvalidValue)?;
-    let length = whole_blocks(size).ok_or(Status::OutOfMemory)?;
-    let charge = charge_on(driver, &table, Site::Device(device), device);
-    let handle = table.devices[device].graph_pool;
-    let pool = table.pools.get_mut(&handle).ok_or(Status::Unknown)?;
-    pool.pay(device, length, charge)?;
-    pool.graph_used += size;
-    pool.note();
-    if let Some(range) = table.ranges.at_mut(base) {
-        (range.kind, range.context) = (Kind::Graph, context);
-    }
-    Ok(())
-}
-
-/// Runs a graph's free node.
-pub(crate) fn graph_free(driver: &Driver, address: u64) -> Outcome {
-    let mut table = driver.table();
-    let range = table.ranges.at(address).ok_or(Status::InvalidValue)?;
-    if range.kind == Kind::Unpaid {
-        return Err(Status::InvalidValue);
-    }
-    drop_range(driver, &mut table, address);
-    Ok(())
-}
-
 /// `cuDeviceGraphMemTrim`.
 pub(crate) fn graph_trim(device: i32) -> Outcome {
     let driver = driver()?;
@@ -493,13 +198,6 @@ pub(crate) fn create(out: Out<u64>, properties: In<PoolProperties>) -> Outcome {
     let handle = table.handle();
     table.pools.insert(handle, Pool { reserved_at: Some(start), shareable, ..pool });
     out.put(handle)
-}
-
-/// The default pool and the current one of a location of CUDA 13.
-#[derive(Clone, Copy)]
-pub(crate) struct LocationPools {
-    default: u64,
-    current: u64,
 }
 
 /// A `CUmemLocation` by address: type, then number.

@@ -2,21 +2,10 @@
 //!
 //! Recorded is how often this process holds each piece, and which of its blocks are exported.
 
-use std::collections::BTreeMap;
-
 use simgpu::{Blocks, Gpu, Shared};
 
 use crate::driver::{Driver, Table, status};
 use crate::status::Outcome;
-
-/// The shared memory of this process.
-#[derive(Default)]
-pub(crate) struct Pieces {
-    /// Holds of each piece here: a process holds it until it has released it as often.
-    holds: BTreeMap<Shared, u32>,
-    /// Exported blocks of a heap, by their first address.
-    exported: BTreeMap<u64, Shared>,
-}
 
 /// Makes memory of this process a piece that others can hold, too; this process holds it once.
 pub(crate) fn share(driver: &Driver, table: &mut Table, gpu: Gpu, bytes: u64) -> Outcome<Shared> {

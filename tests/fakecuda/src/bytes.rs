@@ -1,58 +1,10 @@
-//! Operations of streams: their length, and their effect on memory or the program.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Copies, fills, and values in memory that are written or waited for.
 
 use simgpu::WorkKind;
 
-use crate::event::Event;
 use crate::memory::ranges::Place;
 use crate::status::Outcome;
-use crate::wall::{Callee, Host, copy};
-
-/// One entry of a stream or node of a graph.
-#[derive(Clone)]
-pub(crate) enum Op {
-    /// A kernel: takes time, computes nothing.
-    Kernel(Duration),
-    /// Moves bytes.
-    Copy(Copy),
-    /// Writes a pattern to memory.
-    Fill(Fill),
-    /// Calls the program back.
-    Host(Callee),
-    /// Waits until a value in memory compares.
-    WaitValue(ValueWait),
-    /// Writes a value once what is before it is done.
-    WriteValue(ValueWrite),
-    /// Nothing, as a node that only joins others.
-    Empty,
-    /// Records the time at which this point is reached.
-    Record(Arc<Event>),
-    /// Waits for what an event recorded.
-    WaitEvent(Arc<Event>),
-    /// A graph's memory node: address and size become memory.
-    Alloc(GraphMemory),
-    /// The memory at an address of a graph goes.
-    Free(u64),
-    /// Plain memory at this address, with this number, goes.
-    Leave(u64, u64),
-    /// Physical memory is no longer in an array.
-    Unpin(u64),
-    /// Another graph's operations, in order.
-    Child(Vec<Op>),
-}
-
-/// Memory that a graph allocates each time it runs.
-#[derive(Clone, Copy)]
-pub(crate) struct GraphMemory {
-    /// Its address, fixed when the node was made.
-    pub(crate) base: u64,
-    /// Bytes.
-    pub(crate) size: u64,
-    /// Ordinal of the device.
-    pub(crate) device: usize,
-}
+use crate::wall::{Host, copy};
 
 /// One side of a copy, from its first byte.
 #[derive(Clone)]
@@ -93,7 +45,7 @@ impl Copy {
         self.from.place.on.is_none() || self.to.place.on.is_none() || self.from.place.on != self.to.place.on
     }
 
-    fn kind(&self) -> WorkKind {
+    pub(crate) fn kind(&self) -> WorkKind {
         match self.to.place.on {
             _ if !self.crosses_the_bus() => WorkKind::Copy,
             Some(_) => WorkKind::Upload,
@@ -107,7 +59,7 @@ impl Copy {
         self.to.place.on.is_some() && self.to.pitch == width && self.to.slice == width * height
     }
 
-    fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> Outcome {
         let [width, height, depth] = self.extent;
         if width == 0 || height == 0 || depth == 0 {
             return Ok(());
@@ -141,25 +93,11 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> Outcome {
         if self.pitch == self.width {
             return self.place.fill(0, self.width * self.height, &self.pattern);
         }
         (0..self.height).try_for_each(|row| self.place.fill(row * self.pitch, self.width, &self.pattern))
-    }
-}
-
-impl Op {
-    /// Tests if calls without a stream return when it is done.
-    ///
-    /// They do not where bytes of devices alone are moved or filled
-    /// (<https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html>).
-    pub(crate) const fn is_waited_for(&self) -> bool {
-        match self {
-            Self::Copy(copy) => copy.from.place.is_the_hosts_too() || copy.to.place.is_the_hosts_too(),
-            Self::Fill(fill) => fill.place.is_the_hosts_too(),
-            _ => true,
-        }
     }
 }
 
@@ -195,7 +133,7 @@ pub(crate) enum Compare {
 }
 
 impl ValueWait {
-    fn holds(&self) -> Outcome<bool> {
+    pub(crate) fn holds(&self) -> Outcome<bool> {
         let (bits, now) = match self.width {
             Width::Word => (32, u64::from(self.place.bytes(0, 4)?.read::<u32>()?)),
             Width::Double => (64, self.place.bytes(0, 8)?.read::<u64>()?),
@@ -219,56 +157,11 @@ pub(crate) struct ValueWrite {
 }
 
 impl ValueWrite {
-    fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> Outcome {
         let bytes = self.value.to_ne_bytes();
         let from = Host(bytes.as_ptr().cast_mut().cast());
         let count = if self.width == Width::Word { 4 } else { 8 };
         copy(from, self.place.bytes(0, count)?, count as usize);
         Ok(())
-    }
-}
-
-/// State of an operation.
-pub(crate) enum Progress {
-    /// The operation has acted.
-    Done,
-    /// Its condition does not hold yet.
-    NotYet,
-}
-
-impl Op {
-    /// Tests if it must wait for its turn before it acts, and hold up what follows until it has.
-    pub(crate) const fn acts_in_turn(&self) -> bool {
-        matches!(self, Self::Host(_) | Self::WaitValue(_))
-    }
-
-    /// Tests if any thread may carry it out in its turn, so that a wait for the stream needs no worker.
-    pub(crate) const fn is_quiet(&self) -> bool {
-        matches!(self, Self::WriteValue(_))
-    }
-
-    /// Kind of work for the engine.
-    pub(crate) fn kind(&self) -> WorkKind {
-        match self {
-            Self::Kernel(_) => WorkKind::Kernel,
-            Self::Copy(copy) => copy.kind(),
-            Self::Fill(_) => WorkKind::Copy,
-            _ => WorkKind::Mark,
-        }
-    }
-
-    /// Acts on memory or the program. A bad address of the program's was found before.
-    pub(crate) fn act(&self) -> Progress {
-        match self {
-            Self::Copy(copy) => drop(copy.run()),
-            Self::Fill(fill) => drop(fill.run()),
-            Self::Host(callee) => callee.call(),
-            Self::WriteValue(write) => drop(write.run()),
-            Self::Leave(base, id) => crate::memory::alloc::leave(*base, *id),
-            Self::Unpin(memory) => crate::memory::virt::unpin_in_turn(*memory),
-            Self::WaitValue(wait) if !wait.holds().unwrap_or(true) => return Progress::NotYet,
-            _ => {}
-        }
-        Progress::Done
     }
 }
