@@ -5,14 +5,13 @@
 
 mod control;
 mod messages;
+mod region;
 mod usage;
-
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use tranche_shm::compute::{self, Mark};
 use tranche_shm::credit::{Credit, UNIT_BYTES};
 use tranche_shm::lease::Lease;
-use tranche_shm::{ABI, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, control as control_region, message};
+use tranche_shm::{ABI, MAX_DEVICES, MAX_SLOTS, control as control_region, message};
 
 use crate::Description;
 
@@ -48,43 +47,4 @@ fn constants(description: &mut Description) {
     number("Lease::MOST_DEPTH_US", Lease::MOST_DEPTH_US.into());
     number("Lease::MOST_LEAST", Lease::MOST_LEAST.into());
     number("message::FRAME_BYTES", message::FRAME_BYTES as u64);
-}
-
-/// Words of a region, zero at first.
-struct Region(Vec<AtomicU64>);
-
-impl Region {
-    fn of(words: usize) -> Self {
-        Self((0..words).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn read(&self) -> Vec<u64> {
-        self.0.iter().map(|word| word.load(SeqCst)).collect()
-    }
-
-    /// Positions of the magic and of the ABI, which a region of every version has.
-    fn heading(&self) -> String {
-        let words = self.read();
-        let magic = String::from_utf8_lossy(&words[0].to_be_bytes()).into_owned();
-        let abi = words.iter().position(|word| *word == ABI);
-        format!("0: {magic}, {}: ABI", abi.map_or("nowhere".into(), |at| at.to_string()))
-    }
-
-    /// Words that change during an operation, and their values afterwards.
-    fn while_doing(&self, act: impl FnOnce()) -> String {
-        let before = self.read();
-        act();
-        let changed =
-            before.iter().zip(self.read()).enumerate().filter(|(_, (before, after))| *before != after);
-        let words: Vec<_> = changed.map(|(at, (_, after))| format!("{at}: {after:#x}")).collect();
-        if words.is_empty() { "nothing".into() } else { words.join(", ") }
-    }
-}
-
-fn slot(index: usize) -> Slot {
-    Slot::new(index).expect("there are more")
-}
-
-fn device(index: usize) -> DeviceSlot {
-    DeviceSlot::new(index).expect("there are more")
 }

@@ -4,7 +4,7 @@ use tranche_shm::control::{ControlWriter, DeviceLimits, Identity, WORDS};
 use tranche_shm::credit::Units;
 use tranche_shm::lease::Lease;
 
-use super::{Region, device, slot};
+use super::region::{Region, device, slot};
 use crate::Description;
 
 /// Describes each operation on a new region, or on the result of the operations before.

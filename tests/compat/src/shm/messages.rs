@@ -3,7 +3,7 @@
 use tranche_shm::credit::Units;
 use tranche_shm::message::{Frame, Refusal, Reply, Request, ShareKey};
 
-use super::{device, slot};
+use super::region::{device, slot};
 use crate::Description;
 
 pub(super) fn describe(description: &mut Description) {

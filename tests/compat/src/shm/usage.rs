@@ -6,7 +6,7 @@ use tranche_shm::compute::{Compute, Mark, Marks, REGION_WORDS, Tally};
 use tranche_shm::credit::{Credit, CreditWord, Units};
 use tranche_shm::usage::{Counter, Usage};
 
-use super::{Region, device, slot};
+use super::region::{Region, device, slot};
 use crate::Description;
 
 pub(super) fn describe(description: &mut Description) {
