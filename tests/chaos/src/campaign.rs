@@ -1,7 +1,6 @@
 //! The parts of the campaign, and the claims of each.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -9,6 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use stress::report::{Claim, commit};
 
+pub use crate::outcome::Outcome;
 use crate::{clock, cycles, flood, full, kills, lost, torn};
 
 /// A part of the campaign: one sort of fault.
@@ -67,26 +67,6 @@ pub struct Size {
     pub seed: u64,
     /// Path of the daemon with crash points.
     pub daemon: PathBuf,
-}
-
-/// Claims and figures of a part.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// Claims, each with its verdict.
-    pub claims: Vec<Claim>,
-    /// Further figures, about which nothing is claimed.
-    pub figures: Vec<(&'static str, u64)>,
-    /// Number of daemons that died at each crash point.
-    pub deaths_at: BTreeMap<String, u64>,
-    /// Reason for which the part cannot run here.
-    pub skipped: Option<String>,
-}
-
-impl Outcome {
-    /// True if all claims of the part hold.
-    pub fn holds(&self) -> bool {
-        self.claims.iter().all(|claim| claim.holds)
-    }
 }
 
 /// Runs a part. One that panics has failed.

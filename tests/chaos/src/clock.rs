@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use e2e::{Node, compile};
 use stress::report::Claim;
 
-use crate::campaign::Outcome;
 use crate::client::Client;
+use crate::outcome::Outcome;
 use crate::world::World;
 
 const HOUR: i64 = 3600;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use e2e::{Node, compile};
 use stress::report::Claim;
 
-use crate::campaign::Outcome;
 use crate::client::Client;
+use crate::outcome::Outcome;
 use crate::world::{World, names};
 
 /// Bytes by which the heap may grow for any number of slices.

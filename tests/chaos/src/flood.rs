@@ -13,8 +13,8 @@ use stress::chance::Chance;
 use stress::report::Claim;
 use tranche_domain::units::Bytes;
 
-use crate::campaign::Outcome;
 use crate::client::Client;
+use crate::outcome::Outcome;
 use crate::world::World;
 
 /// Preface of HTTP/2, and a frame whose rest is never sent.

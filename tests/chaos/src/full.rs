@@ -9,7 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use stress::report::Claim;
 
 use crate::book::{Change, Ended};
-use crate::campaign::Outcome;
+use crate::outcome::Outcome;
 use crate::toll::Toll;
 use crate::world::World;
 

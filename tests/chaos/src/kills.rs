@@ -17,7 +17,7 @@ use stress::chance::Chance;
 use stress::report::Claim;
 
 use crate::book::{Change, Ended};
-use crate::campaign::Outcome;
+use crate::outcome::Outcome;
 use crate::points::{AIM, Aim, SAYS, Said};
 use crate::world::{World, names};
 use guests::Guests;

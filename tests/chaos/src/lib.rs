@@ -17,6 +17,7 @@ mod flood;
 pub mod full;
 mod kills;
 mod lost;
+mod outcome;
 pub mod points;
 mod toll;
 mod torn;

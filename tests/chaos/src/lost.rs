@@ -5,7 +5,7 @@ use std::time::Duration;
 use e2e::{Node, eventually, holds_for};
 use stress::report::Claim;
 
-use crate::campaign::Outcome;
+use crate::outcome::Outcome;
 use crate::world::World;
 
 /// GPU of the slice `steady`, whose program holds memory and makes no calls meanwhile.

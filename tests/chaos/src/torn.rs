@@ -10,7 +10,7 @@ use e2e::Node;
 use stress::chance::Chance;
 use stress::report::Claim;
 
-use crate::campaign::Outcome;
+use crate::outcome::Outcome;
 use crate::world::{World, names};
 
 /// Tears files before each of `tears` starts.
