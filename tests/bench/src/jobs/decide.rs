@@ -7,8 +7,8 @@ use bench::report::Report;
 use bench::stats::{mean, quantile, sorted};
 use tranche_domain::jobs::{Action, Exit, MemberId, QuotaScheduler};
 
-use crate::Scale;
 use crate::crowd::{Crowd, gpus};
+use crate::scale::Scale;
 
 /// Jobs for each project on the curve where the number of projects grows with the jobs.
 const JOBS_OF_EACH: u32 = 50;

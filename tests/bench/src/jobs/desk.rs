@@ -14,9 +14,9 @@ use tranche_domain::jobs::{Gpu, MemberId, Size};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{Happened, JobCondition, JobController, JobSlice, Launcher, Owner, Requester, Site};
 
-use crate::Scale;
 use crate::crowd::{Crowd, gpus};
 use crate::disk::{Beside, Place};
+use crate::scale::Scale;
 
 /// Number of submissions after which a page is written for comparison.
 const BETWEEN: usize = 10;

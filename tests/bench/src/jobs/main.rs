@@ -13,6 +13,7 @@ mod decide;
 mod desk;
 mod disk;
 mod plot;
+mod scale;
 mod socket;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use bench::options::{Places, commit, cores};
 use bench::report::Report;
 use bench::{Result, interrupt};
 use clap::{Parser, ValueEnum};
+
+use scale::Scale;
 
 /// Measures jobs by the thousand.
 #[derive(Debug, Parser)]
@@ -51,24 +54,6 @@ enum Part {
     JobController,
     /// Cost of submissions and lists through the daemon's socket.
     Socket,
-}
-
-/// Numbers of projects, queued jobs and measured decisions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    pub(crate) projects: u32,
-    pub(crate) jobs: usize,
-    /// Decisions of the main measurement; a point of a curve has a third of them.
-    pub(crate) decisions: usize,
-}
-
-impl Scale {
-    const fn of(quick: bool) -> Self {
-        match quick {
-            true => Self { projects: 20, jobs: 1000, decisions: 300 },
-            false => Self { projects: 200, jobs: 10_000, decisions: 3000 },
-        }
-    }
 }
 
 fn main() -> ExitCode {

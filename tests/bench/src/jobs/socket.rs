@@ -14,9 +14,9 @@ use tonic::transport::Channel;
 use tranche_rpc::v1;
 use tranche_rpc::v1::jobs_client::JobsClient;
 
-use crate::Scale;
 use crate::crowd::Crowd;
 use crate::disk::{Beside, Place};
+use crate::scale::Scale;
 
 /// Number of submissions after which a page is written for comparison.
 const BETWEEN: usize = 10;

@@ -6,7 +6,7 @@ use bench::node::Node;
 use bench::report::Report;
 use bench::variant::Variant;
 
-use crate::measure::{BLOCK, STEPS};
+use crate::amounts::{BLOCK, STEPS};
 
 /// Times of `cuMemGetInfo`, again and again, and once after each change.
 pub(crate) fn views(

@@ -11,6 +11,7 @@
 //! - A claim that does not hold makes the program fail.
 #![forbid(unsafe_code)]
 
+mod amounts;
 mod answers;
 mod instructions;
 mod measure;

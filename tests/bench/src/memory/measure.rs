@@ -10,12 +10,9 @@ use bench::stage::{Driver, Stage};
 use bench::stats::{quantile, sorted};
 use bench::variant::Variant;
 
+use crate::amounts::{BLOCK, STEPS};
 use crate::{answers, instructions};
 
-/// Steps in a loop that is timed.
-pub(crate) const STEPS: u32 = 40_000;
-/// Bytes of a whole block, as most allocations of frameworks are, and of one that shares a block.
-pub(crate) const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 64 << 10;
 
 /// Loops that each variant runs each round: name, order, and preparation.
