@@ -6,19 +6,12 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::board::{Offer, Word};
+use crate::body::{Hand, device};
+use crate::broken::Broken;
 use crate::connection::Line;
-use crate::tenant::{Hand, device};
-use crate::wrong::Broken;
 
 /// Bit in the ids of memory that another slice or process exported.
 const OPENED: u64 = 1 << 50;
-
-/// Memory that a thread lent and borrowed.
-#[derive(Debug, Default)]
-pub(crate) struct Loans {
-    lent: Vec<(u64, Shared)>,
-    borrowed: Vec<Shared>,
-}
 
 fn key(shared: Shared) -> ShareKey {
     ShareKey::of_bytes(&shared.serial().to_le_bytes())

@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 
 pub mod board;
+mod body;
+mod broken;
 pub mod chance;
 pub mod checker;
 pub mod daemon;

@@ -6,25 +6,11 @@ use simgpu::Refusal;
 use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Owner};
 
 use crate::board::Word;
+use crate::body::{Body, Hand, device};
 use crate::connection::Line;
-use crate::tenant::{Body, Hand, device};
 
 /// Handles of pools, one for each thread.
 const FIRST_POOL: u64 = 1 << 52;
-
-/// A thread's allocations from its pool.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    next: u64,
-    live: Vec<(u64, u64)>,
-}
-
-impl Pool {
-    /// Blocks for the live allocations and `more` bytes.
-    fn needs(&self, more: u64) -> u64 {
-        (self.live.iter().map(|(_, bytes)| bytes).sum::<u64>() + more).div_ceil(BLOCK_BYTES)
-    }
-}
 
 impl Body {
     /// Bytes that a pool keeps, as the driver reports them.

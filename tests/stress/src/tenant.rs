@@ -1,51 +1,24 @@
 //! The life of a tenant: it attaches, takes, shares and frees device memory at random, and is killed.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use simgpu::{Blocks, Context, Gpu, Node, Process, Refusal};
-use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Kind, Ledger, Owner, Refused};
-use tranche_shm::DeviceSlot;
+use simgpu::{Blocks, Context, Refusal};
+use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Kind, Owner, Refused};
 use tranche_shm::credit::Units;
 
 use crate::attach;
-use crate::board::{Board, Lane, THREADS, Wait, Word};
+use crate::board::{Board, THREADS, Word};
+use crate::body::{Body, Hand, device};
+use crate::broken::Broken;
 use crate::chance::Chance;
 use crate::connection::Line;
 use crate::delays::Delays;
-use crate::heap::Heap;
 use crate::kin;
-use crate::lending::Loans;
-use crate::points::{Aim, Side, doom, is_thread, name};
-use crate::pool::Pool;
-use crate::wrong::Broken;
+use crate::points::{Side, doom, is_thread};
 
-/// Parameters of a new tenant.
-#[derive(Clone, Debug)]
-pub struct Birth {
-    /// Folder of the run's files.
-    pub place: PathBuf,
-    /// Board of the run.
-    pub board: Board,
-    /// Number of the tenant on the board.
-    pub tenant: usize,
-    /// Lane of its first thread on the board.
-    pub lane: Lane,
-    /// The node whose first GPU it uses.
-    pub node: Node,
-    /// Point of its death, if not at random.
-    pub aim: Option<Aim>,
-    /// Random numbers that decide its steps.
-    pub chance: Chance,
-    /// Fault of its protocol, made on purpose.
-    pub broken: Option<Broken>,
-    /// True if it may have a child, or become another program.
-    pub may_have_children: bool,
-}
+pub use crate::body::Birth;
 
 /// Works until killed; returns if the tenant is not admitted to the slice.
 pub fn live(mut birth: Birth) {
@@ -83,26 +56,6 @@ pub fn live(mut birth: Birth) {
     body.work();
 }
 
-/// A tenant's process, which all of its threads share.
-pub(crate) struct Body {
-    pub(crate) birth: Birth,
-    pub(crate) ledger: Ledger<'static>,
-    pub(crate) process: Process,
-    pub(crate) gpu: Gpu,
-    /// Blocks that the driver holds for it alone. Never less than it does.
-    holds: AtomicU64,
-    /// Of these, blocks that the pool of each thread keeps.
-    pub(crate) pools: [AtomicU64; THREADS],
-    threads: usize,
-    delays: [OnceLock<Delays>; THREADS],
-}
-
-const DEVICE: usize = 0;
-
-pub(crate) fn device() -> DeviceSlot {
-    DeviceSlot::new(DEVICE).expect("a slice has a first device")
-}
-
 impl Body {
     /// Works in all threads until the process ends.
     fn work(&self) {
@@ -121,86 +74,9 @@ impl Body {
             first.work();
         });
     }
-
-    /// Takes blocks of the device.
-    pub(crate) fn take(&self, blocks: u64) -> Result<(), Refusal> {
-        self.process.take_blocks(self.gpu, Blocks(blocks))?;
-        self.holds.fetch_add(blocks, SeqCst);
-        Ok(())
-    }
-
-    /// Returns blocks to the device.
-    pub(crate) fn give(&self, blocks: u64) {
-        self.holds_less(blocks);
-        self.process.give_blocks(self.gpu, Blocks(blocks));
-    }
-
-    pub(crate) fn holds_less(&self, blocks: u64) {
-        self.holds.fetch_sub(blocks, SeqCst);
-    }
-
-    fn context_blocks(&self) -> u64 {
-        self.process.node().gpu_spec(self.gpu).model.context().0
-    }
-
-    /// Wait of its threads for a processor, in nanoseconds.
-    fn delay_ns(&self) -> u64 {
-        self.delays.iter().filter_map(OnceLock::get).map(Delays::ns).sum()
-    }
-
-    /// Checks that the driver does not hold more for this process than it is charged.
-    ///
-    /// While other threads are between two steps, both cannot be read at one instant, but then they do not stay as they
-    /// are.
-    pub(crate) fn check(&self) {
-        const READS: usize = 100;
-        let tenant = self.ledger.tenant();
-        let read = || (self.holds.load(SeqCst) * BLOCK_BYTES, tenant.used_by(tenant.slot, device()));
-        let (holds, charged) = read();
-        if holds > charged && (0..READS).all(|_| read() == (holds, charged)) {
-            self.birth.board.count(Word::Uncharged);
-            let last = |thread| self.birth.lane.of_thread(thread).last().map(name);
-            let pools = self.pools.each_ref().map(|pool| pool.load(SeqCst));
-            eprintln!(
-                "{} holds {holds} bytes and is charged {charged}; {:?}, blocks of pools {pools:?}, last at {:?}",
-                std::process::id(),
-                tenant.usage.credit(tenant.slot, device()).load(),
-                (0..self.threads).map(last).collect::<Vec<_>>(),
-            );
-        }
-    }
 }
 
-/// One thread of a tenant.
-pub(crate) struct Hand<'a> {
-    pub(crate) body: &'a Body,
-    pub(crate) thread: usize,
-    pub(crate) chance: Chance,
-    pub(crate) heap: Heap,
-    pub(crate) pool: Pool,
-    pub(crate) loans: Loans,
-    context: Option<(Context, Owner)>,
-    lane: Lane,
-    may_have_children: bool,
-}
-
-impl<'a> Hand<'a> {
-    fn of(body: &'a Body, thread: usize, chance: Chance, context: Option<(Context, Owner)>) -> Self {
-        let lane = body.birth.lane.of_thread(thread);
-        lane.belongs_to(body.delays[thread].get_or_init(Delays::open).thread());
-        Self {
-            body,
-            thread,
-            chance,
-            heap: Heap::of(thread),
-            pool: Pool::default(),
-            loans: Loans::default(),
-            context,
-            lane,
-            may_have_children: body.birth.may_have_children && body.birth.aim.is_none(),
-        }
-    }
-
+impl Hand<'_> {
     /// Works until killed. A thread that panics ends the process, so that its failure is counted.
     fn work(&mut self) {
         is_thread(self.thread);
@@ -231,13 +107,6 @@ impl<'a> Hand<'a> {
                 self.allocate(bytes, owner);
             }
         }
-    }
-
-    /// Begins a wait for the slice, which is paused in calls of the driver.
-    pub(crate) fn waits(&self) -> Waits<'_> {
-        let waits = Waits { lane: self.lane, body: self.body, wait: Cell::new(None) };
-        waits.resume();
-        waits
     }
 
     fn open_context(&mut self) {
@@ -347,29 +216,6 @@ impl<'a> Hand<'a> {
                 let _ = self.body.ledger.free(Kind::Memory, address, driver);
             }
         }
-    }
-}
-
-/// A wait for the slice, which is paused in calls of the driver.
-pub(crate) struct Waits<'a> {
-    lane: Lane,
-    body: &'a Body,
-    wait: Cell<Option<Wait>>,
-}
-
-impl Waits<'_> {
-    pub(crate) fn pause(&self) {
-        let _ = self.wait.take().map(|wait| self.lane.end(wait, self.body.delay_ns()));
-    }
-
-    pub(crate) fn resume(&self) {
-        self.wait.set(Some(self.lane.begin(self.body.delay_ns())));
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.pause();
     }
 }
 

@@ -6,21 +6,10 @@ use simgpu::Blocks;
 use tranche_policy::{BLOCK_BYTES, Refused};
 use tranche_shm::credit::{Credit, Units};
 
+use crate::body::{Hand, device};
 use crate::connection::Line;
-use crate::tenant::{Hand, device};
 
-/// Fault of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Broken {
-    /// The driver is called first, and the charge made afterwards.
-    DriverFirst,
-    /// The credit word is read, changed and written back, as if no other process wrote it.
-    LostUpdate,
-    /// A process gets credit that is in no ledger.
-    OverGrant,
-    /// Shared memory is reported as released, and still held.
-    KeptShare,
-}
+pub use crate::broken::Broken;
 
 impl Hand<'_> {
     pub(crate) fn allocate_driver_first(&mut self, bytes: u64) {
