@@ -1,31 +1,31 @@
-//! What the simulated devices hold, asked of them and of nobody else.
+//! Memory that processes hold on the simulated devices, as these report it themselves.
 
 use serde::Deserialize;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Bytes;
 
-/// All devices of a node at one instant.
+/// All devices of a node at one instant, from `simgpu show --json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Device {
-    /// One after the other, in NVML's order.
+    /// Devices in NVML's order.
     pub gpus: Vec<Gpu>,
 }
 
-/// One device.
+/// One device with its processes.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Gpu {
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
-    /// What each process holds.
+    /// Memory of each process on the device.
     pub processes: Vec<Holding>,
 }
 
-/// What one process holds of a device.
+/// Memory of one process on a device.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Holding {
-    /// Its pid.
+    /// Pid on the host.
     pub pid: u32,
-    /// All of it: contexts, code, allocations, by the block.
+    /// Contexts, code and allocations in MiB, in whole blocks.
     pub memory_mib: u64,
 }
 
@@ -38,13 +38,13 @@ impl Device {
         }
     }
 
-    /// What these processes hold together on one device.
+    /// Sum of the memory of these processes on one device.
     pub fn held_by(&self, gpu: usize, pids: &[u32]) -> Bytes {
         let holdings = self.gpus[gpu].processes.iter();
         holdings.filter(|held| pids.contains(&held.pid)).map(|held| Bytes::mib(held.memory_mib)).sum()
     }
 
-    /// What anybody holds on any device.
+    /// Sum of the memory of all processes on all devices.
     pub fn held(&self) -> Bytes {
         let holdings = self.gpus.iter().flat_map(|gpu| &gpu.processes);
         holdings.map(|held| Bytes::mib(held.memory_mib)).sum()

@@ -1,4 +1,4 @@
-//! What the daemon says has happened.
+//! Events that the daemon reports.
 
 use serde::Deserialize;
 use tranche_domain::id::GpuUuid;
@@ -6,34 +6,34 @@ use tranche_domain::id::GpuUuid;
 /// One line of `tranche events --json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Event {
-    /// Its number.
+    /// Sequence number; later events have higher ones.
     pub seq: u64,
     /// Time, in milliseconds since the Unix epoch.
     pub time_unix_ms: u64,
     /// `info`, `warning` or `error`.
     pub severity: String,
-    /// What.
+    /// Kind, such as `slice-created`.
     pub kind: String,
-    /// To which slice, or in which.
+    /// Name of the slice concerned, if any.
     pub slice: Option<String>,
-    /// On which GPU.
+    /// The GPU concerned, if any.
     pub gpu: Option<GpuUuid>,
-    /// By or to which process.
+    /// Pid of the process concerned, if any.
     pub pid: Option<u32>,
-    /// At whose request.
+    /// Requester, if a user's process requested the action.
     pub actor: Option<Actor>,
-    /// What shows it.
+    /// Evidence, as a sentence.
     pub evidence: String,
 }
 
-/// The user and the process that had something done.
+/// User and process that requested an action.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Actor {
-    /// The user.
+    /// Uid of the user.
     pub uid: u32,
-    /// The process.
+    /// Pid, if a process made the request itself.
     pub pid: Option<u32>,
-    /// What it ran.
+    /// Command name of the process (`comm`).
     pub command: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::PATIENCE;
 use crate::wait::until;
 
-/// The hierarchy of version 2, where its root is.
+/// The root of the cgroup hierarchy of version 2, if it is mounted here.
 pub fn hierarchy() -> Option<&'static Path> {
     let places = [Path::new("/sys/fs/cgroup"), Path::new("/sys/fs/cgroup/unified")];
     places
@@ -15,7 +15,7 @@ pub fn hierarchy() -> Option<&'static Path> {
         .find(|place| place.join("cgroup.procs").exists() && !place.join("cgroup.type").exists())
 }
 
-/// The leaf that a process is in, by its path in the hierarchy.
+/// Path of the leaf that a process is in, relative to the hierarchy; `None` if that is no leaf.
 pub fn leaf_of(pid: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = Path::new(text.lines().find_map(|line| line.strip_prefix("0::/"))?).to_owned();
@@ -23,15 +23,15 @@ pub fn leaf_of(pid: u32) -> Option<PathBuf> {
     is_leaf.then_some(path)
 }
 
-/// Takes back the rule of a daemon that has ended, and removes its leaves, of which `own` was one.
+/// Removes the device rule of a daemon that has ended, and its leaves, of which `own` was one.
 pub(crate) fn clear(own: &Path, open_gpus: &mut Command) {
-    let _ = open_gpus.status(); // a rule that stays denies devices of no driver
+    let _ = open_gpus.status(); // a rule that remains denies no driver's devices
     let own = hierarchy().unwrap_or(Path::new("/")).join(own);
     let name = own.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'));
     let (Some(above), Some((tag, _))) = (own.parent(), name) else { return };
     let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(tag);
     for entry in fs::read_dir(above).into_iter().flatten().flatten().filter(named) {
-        // Killed processes may be there for a moment.
+        // Killed processes may remain in it for a moment.
         let _ = until(PATIENCE, || fs::remove_dir(entry.path()).map_err(|error| error.to_string()));
     }
 }

@@ -1,4 +1,4 @@
-//! A slice's lease in the hands of a test, and what its processes say of their launches.
+//! A slice's lease as a test writes it, and the compute records of its processes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const HEARTBEAT_AT: u64 = 4 * 8;
 const LEASE_AT: u64 = 8 * 8;
 const RECORDS_AT: u64 = (REGION_BYTES - MAX_SLOTS * RECORD_WORDS * 8) as u64;
 
-/// A slice whose daemon the test plays: the real one is stopped, and goes on when this is dropped.
+/// A slice whose lease the test writes while the daemon is stopped; dropping this continues the daemon.
 #[derive(Debug)]
 pub struct Held<'a> {
     node: &'a Node,
@@ -29,20 +29,20 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Gives the slice a lease and beats for its daemon.
+    /// Writes the slice's lease, and its heartbeat every 20 ms in place of the daemon.
     #[track_caller]
     pub fn hold(node: &'a Node, slice: &str, lease: Lease) -> Self {
         Self::hold_beating(node, slice, lease, Duration::from_millis(20))
     }
 
-    /// The same with this time between two beats.
+    /// As [`Held::hold`], with this time between two heartbeats.
     #[track_caller]
     pub fn hold_beating(node: &'a Node, slice: &str, lease: Lease, period: Duration) -> Self {
         let mut held = Self::abandon(node, slice, lease);
-        let (region, told) = (control_of(node, slice), Arc::clone(&held.over));
+        let (region, over) = (control_of(node, slice), Arc::clone(&held.over));
         beat(&region);
         held.keeper = Some(std::thread::spawn(move || {
-            while !told.load(Relaxed) {
+            while !over.load(Relaxed) {
                 beat(&region);
                 sleep(period);
             }
@@ -50,7 +50,7 @@ impl<'a> Held<'a> {
         held
     }
 
-    /// Gives the slice a lease, and no sign of life.
+    /// Writes the slice's lease, and no heartbeat.
     #[track_caller]
     pub fn abandon(node: &'a Node, slice: &str, lease: Lease) -> Self {
         node.pause_daemon();
@@ -67,7 +67,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The folder of a slice's regions.
+/// Folder of a slice's regions below the node's runtime directory.
 fn folder(node: &Node, slice: &str) -> PathBuf {
     node.dir().join("run/slices").join(slice)
 }
@@ -80,7 +80,7 @@ fn control_of(node: &Node, slice: &str) -> File {
     region
 }
 
-/// The slice's usage region: memory without a name, which the daemon has open.
+/// Path by which the slice's usage region, an unnamed memory file of the daemon, can be opened.
 #[track_caller]
 pub fn usage_of(node: &Node, slice: &str) -> PathBuf {
     let open = std::fs::read_dir(format!("/proc/{}/fd", node.daemon_pid())).expect("the daemon runs");
@@ -91,14 +91,14 @@ pub fn usage_of(node: &Node, slice: &str) -> PathBuf {
     region.unwrap_or_else(|| folder(node, slice).join("usage"))
 }
 
-/// Says that a daemon is alive.
+/// Writes the present time as the heartbeat.
 fn beat(region: &File) {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos());
     let beat = u64::try_from(now).unwrap_or(0).to_le_bytes();
     region.write_all_at(&beat, HEARTBEAT_AT).expect("the region can be written");
 }
 
-/// Writes the lease under a new turn, unless it is there already. Nobody is woken: a gate looks by itself.
+/// Writes the lease with the next turn, unless it is there already. No waiter is woken: a gate polls the word.
 fn put(region: &File, lease: Lease) {
     let mut bytes = [0; 8];
     region.read_exact_at(&mut bytes, LEASE_AT).expect("the region can be read");
@@ -109,7 +109,7 @@ fn put(region: &File, lease: Lease) {
     }
 }
 
-/// What the processes of a slice count, by the record of the given seat.
+/// Compute record of the process at a slot of a slice.
 #[derive(Debug)]
 pub struct Counted {
     usage: File,
@@ -117,14 +117,14 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// The record of a seat in a slice, also after the daemon that runs now has ended.
+    /// Opens the record of a slot of a slice; it remains readable after the present daemon has ended.
     #[track_caller]
     pub fn of(node: &Node, slice: &str, seat: u64) -> Self {
         let usage = File::options().read(true).write(true).open(usage_of(node, slice));
         Self { usage: usage.expect("the slice has a usage region"), seat }
     }
 
-    /// Writes a number into each of its words, as its process could.
+    /// Writes a number into each word of the record, as its process could.
     #[track_caller]
     pub fn overwrite(&self, number: u64) {
         let words = number.to_ne_bytes().repeat(RECORD_WORDS);
@@ -133,7 +133,7 @@ impl Counted {
             .expect("it can be written");
     }
 
-    /// One of its numbers.
+    /// Reads one counter of the record.
     #[track_caller]
     pub fn tally(&self, tally: Tally) -> u64 {
         let mut bytes = [0; 8];

@@ -1,12 +1,12 @@
-//! A whole node on a desk: a simulated GPU machine with its own daemon, for tests that use Tranche as people do.
+//! A whole node in a directory: a simulated GPU machine with a daemon of its own, for end-to-end tests.
 //!
 //! Laws:
-//! - Everything goes through what a user has: the binaries of the staged tree, environment variables, files.
-//! - What a device holds is asked of the device ([`Device`]), never of the daemon under test.
-//! - A [`Node`] leaves nothing behind, whoever panics: no process, no file.
-//! - Nothing waits for ever, and what was waited for in vain is named, with the daemon's log.
+//! - Tests use what a user has: the binaries of the staged tree, environment variables, files.
+//! - The memory held on a device is read from the device ([`Device`]), never from the daemon under test.
+//! - A [`Node`] leaves no process and no file behind, even if its test panics.
+//! - Each wait has an end; one that fails reports its condition and the daemon's log.
 #![forbid(unsafe_code)]
-// A harness fails a test by panicking, with a sentence.
+// A harness fails a test by a panic whose message is a sentence.
 #![allow(clippy::missing_panics_doc)]
 
 mod device;

@@ -21,22 +21,22 @@ use crate::view::Snapshot;
 use crate::wait::{eventually, until};
 use crate::{PATIENCE, SliceView};
 
-/// The machine: made for one test, gone with it.
+/// A machine that is made for one test. Dropping it ends its processes and removes its files.
 #[derive(Debug)]
 pub struct Node {
     stage: Stage,
     daemon: Option<Process>,
-    /// What the daemon is.
+    /// Program that the next daemon is.
     program: PathBuf,
     variables: Vec<(&'static str, OsString)>,
-    /// The cgroup of the daemon, where that made it.
+    /// The cgroup that the daemon made for itself, if any.
     leaf: Option<PathBuf>,
-    /// Last, so that it goes after all that uses it.
+    /// The last field, so that it is dropped after all that use it.
     dir: TempDir,
 }
 
 impl Node {
-    /// A machine of GPUs as the preset names them, with its daemon running.
+    /// A machine with the GPUs of a preset, and its daemon running.
     #[track_caller]
     pub fn simulated(preset: &str) -> Self {
         let mut node = Self::without_daemon(preset);
@@ -44,7 +44,7 @@ impl Node {
         node
     }
 
-    /// The same with another simulated driver, such as `610`.
+    /// As [`Node::simulated`], with another simulated driver, such as `610`.
     #[track_caller]
     pub fn with_driver(preset: &str, key: &str) -> Self {
         let mut node = Self::with_stage(Stage::find().with_driver(key), preset);
@@ -52,7 +52,7 @@ impl Node {
         node
     }
 
-    /// The same, with a daemon that is configured so.
+    /// As [`Node::simulated`], with a daemon that has this configuration.
     #[track_caller]
     pub fn configured(preset: &str, configuration: &str) -> Self {
         let mut node = Self::without_daemon(preset);
@@ -61,7 +61,7 @@ impl Node {
         node
     }
 
-    /// Configures the next daemon.
+    /// Writes the configuration of the next daemon.
     #[track_caller]
     pub fn configure(&self, configuration: &str) {
         fs::write(self.configuration(), configuration).expect("the directory can be written");
@@ -73,7 +73,7 @@ impl Node {
         Self::with_stage(Stage::find(), preset)
     }
 
-    /// The same with another tree installed, such as that of an earlier release.
+    /// As [`Node::without_daemon`], with another tree installed, such as that of an earlier release.
     #[track_caller]
     pub fn with_stage(stage: Stage, preset: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("tranche-").tempdir().expect("a directory can be made");
@@ -85,7 +85,7 @@ impl Node {
         node
     }
 
-    /// Folder of its files.
+    /// Directory of all files of the node.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -95,23 +95,23 @@ impl Node {
         self.dir().join("run/tranched.sock")
     }
 
-    /// Folder of its daemon's state.
+    /// Directory of its daemon's state.
     pub fn state_dir(&self) -> PathBuf {
         self.dir().join("state")
     }
 
-    /// Installs another tree: the next daemon and the next commands are its.
+    /// Installs another tree, which has the next daemon and the next commands.
     pub fn install(&mut self, stage: Stage) {
         self.program = stage.daemon();
         self.stage = stage;
     }
 
-    /// What was installed on it.
+    /// The tree that is installed on it.
     pub fn stage(&self) -> &Stage {
         &self.stage
     }
 
-    /// The file that its simulated GPUs are.
+    /// Path of the file in which its simulated GPUs are.
     pub fn gpus(&self) -> PathBuf {
         self.dir().join("gpus")
     }
@@ -127,12 +127,12 @@ impl Node {
 
     // ---- the daemon ----
 
-    /// From its next start on, the daemon is that program, with these variables beside the usual ones.
+    /// Sets the program of the next daemon, and its variables beside the usual ones.
     pub fn set_daemon(&mut self, program: PathBuf, variables: Vec<(&'static str, OsString)>) {
         (self.program, self.variables) = (program, variables);
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts the daemon and waits until it answers; fails if it does not.
     #[track_caller]
     pub fn start_daemon(&mut self) {
         if let Err(complaint) = self.try_start_daemon() {
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// The same, with a daemon that may end instead.
+    /// Starts the daemon and waits until it answers; returns an error if it ends or stays silent.
     #[track_caller]
     pub fn try_start_daemon(&mut self) -> Result<(), String> {
         for file in [self.log(), self.configuration()] {
@@ -165,7 +165,7 @@ impl Node {
         answer.unwrap_or_else(Err)
     }
 
-    /// Tests if the daemon runs.
+    /// True if the daemon runs.
     pub fn daemon_runs(&mut self) -> bool {
         self.daemon.as_mut().is_some_and(Process::runs)
     }
@@ -176,13 +176,13 @@ impl Node {
         self.end_daemon(Signal::SIGKILL);
     }
 
-    /// Ends the daemon as an operator would.
+    /// Ends the daemon with SIGTERM, as an operator does.
     #[track_caller]
     pub fn stop_daemon(&mut self) -> Outcome {
         self.end_daemon(Signal::SIGTERM)
     }
 
-    /// Stops the daemon where it is, until [`Node::resume_daemon`].
+    /// Stops the daemon until [`Node::resume_daemon`]; returns once it is stopped.
     #[track_caller]
     pub fn pause_daemon(&self) {
         let daemon = self.daemon.as_ref().expect("the daemon was started");
@@ -194,7 +194,7 @@ impl Node {
         });
     }
 
-    /// Lets a paused daemon go on; one that is gone stays so.
+    /// Continues a paused daemon; without effect on one that has ended.
     pub fn resume_daemon(&self) {
         if let Some(daemon) = &self.daemon {
             daemon.signal(Signal::SIGCONT);
@@ -208,18 +208,18 @@ impl Node {
         daemon.end()
     }
 
-    /// The daemon's pid.
+    /// Pid of the running daemon; fails if there is none.
     #[track_caller]
     pub fn daemon_pid(&self) -> u32 {
         self.daemon.as_ref().expect("the daemon was started").pid()
     }
 
-    /// What the daemon has said so far.
+    /// Output of all daemons of the node so far.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
-    /// `tranched --open-gpus`, not yet started.
+    /// The command `tranched --open-gpus`, not yet started.
     pub fn open_gpus(&self) -> Command {
         let mut command = self.command(self.stage.daemon());
         command.args(["--open-gpus", "--runtime-dir"]).arg(self.dir().join("run"));
@@ -228,7 +228,9 @@ impl Node {
 
     // ---- commands ----
 
-    /// A command on this machine: it finds the simulated driver and the daemon, and nothing else of ours.
+    /// A command on this machine, with its simulated driver and its daemon in the environment.
+    ///
+    /// Variables of the test process that concern a driver or Tranche are removed.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -249,38 +251,38 @@ impl Node {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     #[track_caller]
     pub fn run(&self, command: &mut Command) -> Outcome {
         Process::start(command).end()
     }
 
-    /// `tranche` with arguments, to its end.
+    /// Runs `tranche` with arguments until it ends.
     #[track_caller]
     pub fn tranche(&self, arguments: &[&str]) -> Outcome {
         self.run(self.command(self.stage.command()).args(arguments))
     }
 
-    /// `simgpu VERB... FILE ARGUMENTS...`, to its end.
+    /// Runs `simgpu VERB... FILE ARGUMENTS...` until it ends.
     #[track_caller]
     pub fn simgpu(&self, before: &[&str], after: &[&str]) -> Outcome {
         self.run(self.command(self.stage.simgpu()).args(before).arg(self.gpus()).args(after))
     }
 
-    /// Has the driver of a GPU behave otherwise from now on: `simgpu set` with these options.
+    /// Changes the behaviour of a GPU's driver by `simgpu set` with these options.
     #[track_caller]
     pub fn set_gpu(&self, gpu: usize, options: &[&str]) {
         self.simgpu(&["set"], &[&["--gpu", &gpu.to_string()], options].concat()).success();
     }
 
-    /// Has the driver take memory of a GPU for a process, of its own accord.
+    /// Makes the driver take memory of a GPU for a process without a call of it.
     #[track_caller]
     pub fn driver_takes(&self, gpu: usize, pid: u32, memory: Bytes) {
         let (gpu, pid, mib) = (gpu.to_string(), pid.to_string(), memory.whole_mib().to_string());
         self.simgpu(&["take"], &["--gpu", &gpu, "--pid", &pid, "--mib", &mib]).success();
     }
 
-    /// The same for a process that has a driver of its own in it, and begins to use the GPU thereby.
+    /// As [`Node::driver_takes`], for a process with a driver of its own that begins to use the GPU.
     #[track_caller]
     pub fn own_driver_takes(&self, gpu: usize, pid: u32, memory: Bytes) {
         let (gpu, pid, mib) = (gpu.to_string(), pid.to_string(), memory.whole_mib().to_string());
@@ -288,28 +290,28 @@ impl Node {
         self.simgpu(&["take"], &arguments).success();
     }
 
-    /// `tranche run OPTIONS -- PROGRAM ARGUMENTS`, not yet started.
+    /// The command `tranche run OPTIONS -- PROGRAM ARGUMENTS`, not yet started.
     pub fn run_in_slice<A: AsRef<OsStr>>(&self, options: &[&str], program: &[A]) -> Command {
         let mut command = self.command(self.stage.command());
         command.arg("run").args(options).arg("--").args(program);
         command
     }
 
-    /// A tenant in a slice of its own.
+    /// Starts a tenant by `tranche run` with these options.
     #[track_caller]
     pub fn tenant(&self, options: &[&str]) -> Tenant {
         self.tenant_of(&mut self.run_in_slice(options, &[Tenant::program()]))
     }
 
-    /// A tenant that a prepared command starts.
+    /// Starts a tenant by a prepared command.
     #[track_caller]
     pub fn tenant_of(&self, command: &mut Command) -> Tenant {
         Tenant::talk_to(Process::start(command))
     }
 
-    // ---- what there is to see ----
+    // ---- state ----
 
-    /// What `tranche smi --json` shows.
+    /// The output of `tranche smi --json`.
     #[track_caller]
     pub fn smi(&self) -> Snapshot {
         let text = self.tranche(&["smi", "--json"]).success();
@@ -319,25 +321,25 @@ impl Node {
         }
     }
 
-    /// What it shows of one slice.
+    /// One slice of it; fails if there is none of that name.
     #[track_caller]
     pub fn slice(&self, name: &str) -> SliceView {
         self.smi().slice(name).clone()
     }
 
-    /// What `tranche events` shows.
+    /// The output of `tranche events --json`.
     #[track_caller]
     pub fn events(&self) -> Vec<Event> {
         Event::read(&self.tranche(&["events", "--json"]).success())
     }
 
-    /// Who ran on a GPU and when, as the GPU says itself.
+    /// The log of a simulated GPU: the process that had it at each time.
     #[track_caller]
     pub fn timeline(&self, gpu: usize) -> Timeline {
         Timeline::read(&self.simgpu(&["log"], &["--gpu", &gpu.to_string()]).success())
     }
 
-    /// What the devices hold, as they say themselves.
+    /// Memory that processes hold on the devices, as these report it themselves.
     #[track_caller]
     pub fn device(&self) -> Device {
         Device::read(&self.simgpu(&["show", "--json"], &[]).success())
@@ -347,7 +349,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- tranched said\n{}\n---", self.daemon_log());
+            eprintln!("--- log of tranched\n{}\n---", self.daemon_log());
         }
         self.daemon = None;
         sweep(&self.dir().to_string_lossy());

@@ -4,18 +4,18 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
-/// The end of a command.
+/// Exit status and output of a command that has ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was run, for messages.
+    /// The command line, for messages.
     pub command: String,
-    /// Its exit code; nothing if a signal ended it.
+    /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended it, if any.
     pub signal: Option<i32>,
-    /// What it wrote to standard output.
+    /// Its standard output; bytes that are no UTF-8 are replaced.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Its standard error; bytes that are no UTF-8 are replaced.
     pub stderr: String,
 }
 
@@ -31,24 +31,25 @@ impl Outcome {
         }
     }
 
-    /// Fails unless the command exited 0; gives its standard output.
+    /// Fails unless the exit code is 0; returns the standard output.
     #[track_caller]
     pub fn success(self) -> String {
         assert_eq!(self.code, Some(0), "a command failed\n{self}");
         self.stdout
     }
 
-    /// Fails unless the command failed with exit code `code` and a message that has all `words` in it, in any
-    /// case, and none of the marks of a program that lost its footing.
+    /// Fails unless the exit code is `code` and the message contains all `words`, in any case.
+    ///
+    /// The message may contain no mark of a panic, and no value in Rust's debug form.
     #[track_caller]
     pub fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "another exit code was expected\n{self}");
-        let said = self.stderr.to_lowercase();
+        let message = self.stderr.to_lowercase();
         for word in words {
-            assert!(said.contains(&word.to_lowercase()), "the message lacks {word:?}\n{self}");
+            assert!(message.contains(&word.to_lowercase()), "the message lacks {word:?}\n{self}");
         }
         for mark in ["panicked", "backtrace", "os error 0", "some(", "none)", "status:"] {
-            assert!(!said.contains(mark), "the message shows our insides ({mark:?})\n{self}");
+            assert!(!message.contains(mark), "the message contains {mark:?}\n{self}");
         }
     }
 }

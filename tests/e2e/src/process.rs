@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::outcome::Outcome;
 use crate::wait::{PATIENCE, until};
 
-/// A running command in a process group of its own, with its standard streams in our hands.
+/// A running command in a process group of its own, with pipes as its standard streams.
 #[derive(Debug)]
 pub struct Process {
     command: String,
@@ -25,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command.
+    /// Starts a command; fails if that is impossible.
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
         let text = format!("{command:?}");
@@ -39,32 +39,32 @@ impl Process {
         Self { command: text, child, lines, errors, ended: None }
     }
 
-    /// Its pid, which is also its process group.
+    /// Pid, which is also the number of its process group.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Writes a line to its standard input; whether it was still there to read.
+    /// Writes a line to its standard input; returns false if that is closed.
     pub fn say(&mut self, line: &str) -> bool {
         let stdin = self.child.stdin.as_mut();
         stdin.is_some_and(|stdin| writeln!(stdin, "{line}").is_ok())
     }
 
-    /// Ends its standard input.
+    /// Closes its standard input.
     pub fn hang_up(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// The next line of its standard output; nothing once that has ended.
+    /// The next line of its standard output; `None` at the end of it.
     #[track_caller]
     pub fn line(&mut self) -> Option<String> {
         self.line_within(PATIENCE)
     }
 
-    /// As [`Process::line`], with another patience.
+    /// As [`Process::line`], with another limit on the wait.
     #[track_caller]
     pub fn line_within(&mut self, patience: Duration) -> Option<String> {
-        match heard(&mut self.lines).recv_timeout(patience) {
+        match receiver(&mut self.lines).recv_timeout(patience) {
             Ok(line) => Some(line.trim_end_matches('\n').to_string()),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
@@ -73,12 +73,12 @@ impl Process {
         }
     }
 
-    /// Sends it a signal, and it alone.
+    /// Sends a signal to this process alone, not to its group.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(pid(self.pid()), signal);
     }
 
-    /// Tests if it still runs.
+    /// True if it has not ended yet.
     pub fn runs(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("a child can be waited for");
@@ -86,13 +86,13 @@ impl Process {
         self.ended.is_none()
     }
 
-    /// Waits for its end; says how it ended.
+    /// Closes its standard input and waits for its end; returns its status and the unread output.
     #[track_caller]
     pub fn end(self) -> Outcome {
         self.end_within(PATIENCE)
     }
 
-    /// As [`Process::end`], with another patience.
+    /// As [`Process::end`], with another limit on the wait.
     #[track_caller]
     pub fn end_within(mut self, patience: Duration) -> Outcome {
         self.hang_up();
@@ -120,7 +120,7 @@ impl Drop for Process {
     }
 }
 
-/// The lines of a stream as they come.
+/// The lines of a stream, which a thread of its own reads.
 fn lines_of(stream: impl Read + Send + 'static) -> Mutex<Receiver<String>> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -137,14 +137,15 @@ fn lines_of(stream: impl Read + Send + 'static) -> Mutex<Receiver<String>> {
     Mutex::new(lines)
 }
 
-fn heard(lines: &mut Mutex<Receiver<String>>) -> &mut Receiver<String> {
+fn receiver(lines: &mut Mutex<Receiver<String>>) -> &mut Receiver<String> {
     lines.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left of a stream whose process has ended. A descendant may still hold it open; that is not waited
-/// for long.
+/// Unread rest of a stream whose process has ended.
+///
+/// A descendant may hold it open: the rest then ends after 2 s without a line.
 fn remaining(lines: &mut Mutex<Receiver<String>>) -> Vec<u8> {
-    let lines = heard(lines);
+    let lines = receiver(lines);
     let next = || lines.recv_timeout(Duration::from_secs(2)).ok();
     std::iter::from_fn(next).collect::<String>().into_bytes()
 }
@@ -153,8 +154,9 @@ pub(crate) fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).expect("pids are below 2^22"))
 }
 
-/// Kills every process whose environment or command line names `mark`, until there is none: children that left
-/// their process group included.
+/// Kills all processes whose environment or command line contains `mark`, until there is none.
+///
+/// Children that left their process group are found too.
 pub(crate) fn sweep(mark: &str) {
     let own = std::process::id();
     let _ = until(Duration::from_secs(5), || {
@@ -171,7 +173,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// A zombie has neither environment nor command line, so it names nothing.
+/// True if the environment or the command line of a process contains `mark`. A zombie has neither.
 fn names(process: u32, mark: &str) -> bool {
     ["environ", "cmdline"].iter().any(|file| {
         let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_ends_with_what_was_left_unsaid() {
+    fn end_of_process_returns_unread_output() {
         let mut process =
             Process::start(Command::new("sh").args(["-c", "read a; echo $a; echo rest; exit 3"]));
         assert!(process.say("hello"));
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn dropping_a_process_ends_its_whole_group() {
         let mut process = Process::start(Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]));
-        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell says a pid");
+        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell prints a pid");
         drop(process);
         let gone = until(PATIENCE, || if runs(child) { Err(String::new()) } else { Ok(()) });
         assert_eq!(gone, Ok(()));
@@ -208,8 +210,8 @@ mod tests {
         let script = "setsid sleep 60 & echo $!";
         let mut command = Command::new("sh");
         let mut process = Process::start(command.args(["-c", script]).env("NODE", &mark));
-        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell says a pid");
-        // Not while it becomes another program: then it has no environment for a moment, and nobody finds it.
+        let child: u32 = process.line().and_then(|line| line.parse().ok()).expect("the shell prints a pid");
+        // Not while it becomes another program: then it has no environment for a moment, and is not found.
         let command = || std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
         let is_there = || command().trim() == "sleep" && names(child, &mark);
         let started = until(PATIENCE, || if is_there() { Ok(()) } else { Err(command()) });
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(gone, Ok(()), "a killed process takes a moment to end");
     }
 
-    /// Tests if it is there and not just waiting to be buried.
+    /// True if a process exists and is no zombie.
     fn runs(process: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

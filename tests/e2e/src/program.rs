@@ -1,12 +1,12 @@
-//! C programs that the tests compile, since that is what uses a driver in the world.
+//! C programs that the tests compile: a driver is used through its C interface.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// A directory that survives until `cargo clean`: Cargo's own place for what tests leave.
+/// A directory that remains until `cargo clean`: Cargo's own place for files of tests.
 pub fn scratch() -> PathBuf {
-    let program = std::env::current_exe().expect("a program knows where it is");
+    let program = std::env::current_exe().expect("the path of a program is known");
     // Tests lie in <target>/<profile>/deps, other programs in <target>/<profile>.
     let profile = program.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
     let target = profile.and_then(Path::parent).expect("what Cargo built lies in its target directory");
@@ -15,13 +15,14 @@ pub fn scratch() -> PathBuf {
     scratch
 }
 
-/// Compiles a C source of this repository, named from the workspace's root, unless it is older than its
-/// program. `Err` holds what the compiler said.
+/// Compiles a C source, given relative to the workspace's root, unless its program is newer.
+///
+/// `Err` holds the compiler's messages.
 pub fn compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     compile_by("cc", source, flags)
 }
 
-/// The same by another compiler, such as one for another machine.
+/// As [`compile`], with another compiler, such as one for another machine.
 pub fn compile_by(compiler: &str, source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,9 +46,9 @@ pub fn compile_by(compiler: &str, source: &str, flags: &[&str]) -> Result<PathBu
     Ok(program)
 }
 
-/// One name for each compiler, source and set of flags.
+/// Name of a program, which depends on compiler, source and flags.
 fn program_name(compiler: &str, source: &Path, flags: &[&str]) -> String {
-    // A program of several files is called as its folder is.
+    // A program of several files has the name of its folder.
     let named = if source.ends_with("main.c") { source.parent().unwrap_or(source) } else { source };
     let stem = named.file_stem().unwrap_or_default().to_string_lossy();
     let letters = flags.concat().chars().filter(char::is_ascii_alphanumeric).collect::<String>();
@@ -56,7 +57,7 @@ fn program_name(compiler: &str, source: &Path, flags: &[&str]) -> String {
     format!("{stem}-{machine}{}", &letters[tail..])
 }
 
-/// A source may include any file that lies beside it.
+/// True if a program is newer than all files beside its source, any of which the source may include.
 fn is_newer(program: &Path, source: &Path) -> bool {
     let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
     let beside = source.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten();

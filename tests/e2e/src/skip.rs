@@ -1,18 +1,18 @@
-//! Tests that need something this machine may lack.
+//! Tests with requirements that this machine may not meet.
 
 use std::io::Write;
 
-/// What to do about a test that cannot run here.
+/// Result of a test that cannot run on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Required {
-    /// Say so and go on.
+    /// It passes, and the reason is printed.
     No,
-    /// Fail: whoever runs the tests wants all of them.
+    /// It fails, as `TRANCHE_REQUIRE` is `all`.
     All,
 }
 
 impl Required {
-    /// As `TRANCHE_REQUIRE` says.
+    /// Reads the environment variable `TRANCHE_REQUIRE`.
     pub fn from_environment() -> Self {
         match std::env::var("TRANCHE_REQUIRE").as_deref() {
             Ok("all") => Self::All,
@@ -21,10 +21,10 @@ impl Required {
     }
 }
 
-/// Says that a test does not run and why; fails it where all tests are required.
+/// Reports that a test does not run, with the reason; fails it if all tests are required.
 pub fn skip(reason: &str) {
     match Required::from_environment() {
-        // Not by `eprintln!`, whose output the test harness keeps to itself when a test passes.
+        // Not by `eprintln!`, whose output the test harness hides when a test passes.
         Required::No => drop(writeln!(std::io::stderr(), "SKIP: {reason}")),
         Required::All => panic!("skipped, but TRANCHE_REQUIRE=all: {reason}"),
     }

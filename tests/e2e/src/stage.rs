@@ -1,4 +1,4 @@
-//! The tree that `make stage` makes: what a user would have installed.
+//! The tree that `make stage` makes: the files that a user has installed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Stage {
     root: PathBuf,
-    /// The key of the simulated driver, where it is not the default one.
+    /// The key of the simulated driver, if it is not the default one.
     driver: Option<String>,
 }
 
 impl Stage {
-    /// The tree in `TRANCHE_STAGE`, else `target/stage` of the workspace. Fails the test if it is not there.
+    /// The tree in `TRANCHE_STAGE`, else `target/stage` of the workspace. Fails the test if it does not exist.
     pub fn find() -> Self {
         let named = std::env::var_os("TRANCHE_STAGE").map(PathBuf::from);
         Self::at(named.unwrap_or_else(|| workspace().join("target/stage")))
     }
 
-    /// The tree in a folder, such as that of another release. Fails the test if it is not there.
+    /// The tree in a folder, such as that of another release. Fails the test if it does not exist.
     pub fn at(root: PathBuf) -> Self {
         let driver = std::env::var("SIMGPU_DRIVER").ok().filter(|key| !key.is_empty());
         let stage = Self { root, driver };
@@ -34,7 +34,7 @@ impl Stage {
         Self { driver: Some(key.into()), ..self }
     }
 
-    /// The key of its simulated driver, if it was chosen.
+    /// The key of its simulated driver, if it is not the default one.
     pub fn driver_key(&self) -> Option<&str> {
         self.driver.as_deref()
     }
@@ -69,7 +69,7 @@ impl Stage {
         self.root.join("lib/tranche/replace")
     }
 
-    /// The program that holds a driver to public facts.
+    /// The program that compares a driver with public facts.
     pub fn facts(&self) -> PathBuf {
         self.root.join("tests/facts")
     }

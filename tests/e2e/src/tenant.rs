@@ -1,4 +1,4 @@
-//! A program in a slice that does what the test says, line by line (see `clients/tenant.c`).
+//! A program in a slice that executes a test's commands, a line each (see `clients/tenant.c`).
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use tranche_domain::units::Bytes;
 use crate::process::{Process, pid};
 use crate::program::compile;
 
-/// The driver's number for what went wrong.
+/// The driver's number for an error, or a number from 9001 on for an error of the tenant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CudaError(pub u32);
 
 impl CudaError {
     /// The slice, or the GPU, is full.
     pub const OUT_OF_MEMORY: Self = Self(2);
-    /// There is no GPU to be seen.
+    /// No GPU is visible.
     pub const NO_DEVICE: Self = Self(100);
-    /// The shim could not attach, so nothing may be used.
+    /// The shim could not attach, so that no GPU may be used.
     pub const SYSTEM_NOT_READY: Self = Self(802);
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for CudaError {
             9001 => f.write_str("the library cannot be opened"),
             9002 => f.write_str("the library has no such function"),
             9003 => f.write_str("the tenant has no such thing"),
-            9004 => f.write_str("the tenant knows no such command"),
+            9004 => f.write_str("the tenant has no such command"),
             9005 => f.write_str("a system call of the tenant's failed"),
             other => write!(f, "driver error {other}"),
         }
@@ -57,7 +57,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind, in the order of their declaration.
     pub const ALL: [Self; 7] =
         [Self::Plain, Self::Managed, Self::Pitch, Self::Async, Self::Pool, Self::Virtual, Self::Array];
 }
@@ -68,16 +68,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A tenant program and the conversation with it.
+/// A tenant program that answers commands.
 #[derive(Debug)]
 pub struct Tenant {
     process: Process,
-    /// Path of children from the first process to the one spoken to.
+    /// Path of children from the first process to the one that receives the commands.
     line_prefix: String,
 }
 
 impl Tenant {
-    /// The compiled program.
+    /// Path of the program, which is compiled if it is older than its source.
     #[track_caller]
     pub fn program() -> std::path::PathBuf {
         match compile("tests/e2e/clients/tenant.c", &[]) {
@@ -90,21 +90,21 @@ impl Tenant {
         Self { process, line_prefix: String::new() }
     }
 
-    /// Says a line and hears the answer: the words after `ok`, or the driver's error.
+    /// Sends a line and reads the answer: the words after `ok`, or the driver's error.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> Result<Vec<String>, CudaError> {
         self.say(line);
         self.hear()
     }
 
-    /// Says a line without waiting for the answer, which must be [heard](Self::hear) later.
+    /// Sends a line without a wait for the answer, which [`Tenant::hear`] must read later.
     #[track_caller]
     pub fn say(&mut self, line: &str) {
         let line = format!("{}{line}", self.line_prefix);
-        assert!(self.process.say(&line), "the tenant has gone; it was to be told {line:?}");
+        assert!(self.process.say(&line), "the tenant has ended before it could receive {line:?}");
     }
 
-    /// Hears one answer.
+    /// Reads one answer: the words after `ok`, or the driver's error.
     #[track_caller]
     pub fn hear(&mut self) -> Result<Vec<String>, CudaError> {
         let Some(line) = self.process.line() else {
@@ -114,37 +114,37 @@ impl Tenant {
         match words.next().as_deref() {
             Some("ok") => Ok(words.collect()),
             Some("err") => Err(CudaError(words.next().and_then(|code| code.parse().ok()).unwrap_or(9999))),
-            _ => panic!("the tenant said {line:?}"),
+            _ => panic!("the tenant's answer is {line:?}"),
         }
     }
 
-    /// As [`Tenant::ask`], where the answer is numbers.
+    /// As [`Tenant::ask`], for an answer of numbers.
     #[track_caller]
     pub fn numbers(&mut self, line: &str) -> Result<Vec<u64>, CudaError> {
         self.say(line);
         self.hear_numbers()
     }
 
-    /// As [`Tenant::hear`], where the answer is numbers.
+    /// As [`Tenant::hear`], for an answer of numbers.
     #[track_caller]
     pub fn hear_numbers(&mut self) -> Result<Vec<u64>, CudaError> {
         let words = self.hear()?;
         Ok(words.iter().map(|word| word.parse().expect("the tenant answers in numbers")).collect())
     }
 
-    /// As [`Tenant::numbers`], where there is one.
+    /// As [`Tenant::numbers`]; returns the first number.
     #[track_caller]
     pub fn number(&mut self, line: &str) -> Result<u64, CudaError> {
         Ok(self.numbers(line)?[0])
     }
 
-    /// `cuInit`.
+    /// Calls `cuInit`.
     #[track_caller]
     pub fn init(&mut self) -> Result<(), CudaError> {
         self.ask("cuda").map(drop)
     }
 
-    /// Initialises the driver and makes the context of the first device current.
+    /// Initialises the driver and makes a context of the first device current.
     #[track_caller]
     pub fn ready(mut self) -> Self {
         self.init().expect("the driver begins");
@@ -152,62 +152,62 @@ impl Tenant {
         self
     }
 
-    /// Allocates; the answer names the piece.
+    /// Allocates a piece; returns its number.
     #[track_caller]
     pub fn alloc(&mut self, kind: Kind, bytes: Bytes) -> Result<u64, CudaError> {
         self.number(&format!("alloc {kind} {}", bytes.get()))
     }
 
-    /// Frees a piece.
+    /// Frees a piece by its number.
     #[track_caller]
     pub fn free(&mut self, piece: u64) -> Result<(), CudaError> {
         self.ask(&format!("free {piece}")).map(drop)
     }
 
-    /// Lets others of its slice open a piece; by what.
+    /// Exports a piece; returns the handle by which other processes can open it.
     #[track_caller]
     pub fn lend(&mut self, piece: u64) -> String {
         self.ask(&format!("lend {piece}")).expect("what was allocated can be lent")[0].clone()
     }
 
-    /// Opens what another lent, for good.
+    /// Opens the piece that another process exported; it stays open.
     #[track_caller]
     pub fn open(&mut self, lent: &str) -> Result<(), CudaError> {
         self.ask(&format!("open {lent}")).map(drop)
     }
 
-    /// Frees all it holds.
+    /// Frees all pieces that it holds.
     #[track_caller]
     pub fn drop_all(&mut self) {
         self.ask("drop").expect("what was allocated can be freed");
     }
 
-    /// Allocates until nothing more is given, down to pieces of 2 MiB; how much that was.
+    /// Allocates until pieces of 2 MiB are refused; returns the sum.
     #[track_caller]
     pub fn fill(&mut self) -> Bytes {
         let answer = self.numbers("fill plain 268435456 2097152");
         Bytes::new(answer.expect("filling up ends with out of memory")[0])
     }
 
-    /// `cuMemGetInfo`: free and total.
+    /// Calls `cuMemGetInfo`; returns free and total memory.
     #[track_caller]
     pub fn info(&mut self) -> (Bytes, Bytes) {
         let answer = self.numbers("info").expect("cuMemGetInfo answers");
         (Bytes::new(answer[0]), Bytes::new(answer[1]))
     }
 
-    /// Its pid.
+    /// Pid of the process that receives the commands.
     #[track_caller]
     pub fn pid(&mut self) -> u32 {
-        let answer = self.number("pid").expect("a process knows its pid");
+        let answer = self.number("pid").expect("a process can read its pid");
         u32::try_from(answer).expect("pids fit 32 bits")
     }
 
-    /// Kills it, and it alone, at once.
+    /// Kills the process that receives the commands, and no other.
     #[track_caller]
     pub fn kill(&mut self) {
         let victim = self.pid();
-        kill(pid(victim), Signal::SIGKILL).expect("the tenant was there to be killed");
+        kill(pid(victim), Signal::SIGKILL).expect("the tenant runs until it is killed");
     }
 
     /// The process that was started: `tranche run`, or the tenant itself.
@@ -215,18 +215,18 @@ impl Tenant {
         &mut self.process
     }
 
-    /// Lets it end by itself; says how that went.
+    /// Closes its standard input and waits for its end; returns its status and the unread output.
     #[track_caller]
     pub fn end(self) -> crate::Outcome {
         self.process.end()
     }
 
-    /// From now on speaks to a child of the one spoken to so far.
+    /// Sends the next commands to a child of the process that received them so far.
     pub fn speak_to_child(&mut self, child: u64) {
         self.line_prefix.push_str(&format!("child {child} "));
     }
 
-    /// From now on speaks to the first process again.
+    /// Sends the next commands to the first process again.
     pub fn speak_to_first(&mut self) {
         self.line_prefix.clear();
     }

@@ -1,4 +1,4 @@
-//! Who really ran on a simulated GPU, and when, by the engine's own log.
+//! Use of a simulated GPU by each process over time, by the engine's own log.
 
 use std::time::Duration;
 
@@ -10,39 +10,39 @@ struct Stretch {
     to: u64,
 }
 
-/// What a GPU's log says, as far back as it reaches; times are nanoseconds of the node's clock.
+/// A GPU's log, as far back as it reaches; times are nanoseconds of the node's clock.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     stretches: Vec<Stretch>,
 }
 
 impl Timeline {
-    /// From the lines of `simgpu log`: GPU, pid, context, from and until.
+    /// Reads the lines of `simgpu log`: GPU, pid, context, from and until.
     #[track_caller]
     pub(crate) fn read(text: &str) -> Self {
         let stretch = |line: &str| {
             let fields: Vec<u64> = line.split('\t').map_while(|field| field.parse().ok()).collect();
             match fields[..] {
                 [_, pid, _, from, to] => Stretch { pid: u32::try_from(pid).expect("a pid"), from, to },
-                _ => panic!("simgpu log says {line:?}"),
+                _ => panic!("simgpu log: {line:?}"),
             }
         };
         Self { stretches: text.lines().map(stretch).collect() }
     }
 
-    /// Time at which a program ran last.
+    /// End of the last stretch, in nanoseconds; 0 for an empty log.
     pub fn end(&self) -> u64 {
         self.stretches.iter().map(|stretch| stretch.to).max().unwrap_or(0)
     }
 
-    /// The part of the time from `from` to `to` in which these processes ran, in percent.
+    /// Part of the time from `from` to `to` in which these processes ran, in percent.
     pub fn percent(&self, pids: &[u32], from: u64, to: u64) -> f64 {
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
         let ran = ours.map(|stretch| stretch.to.min(to).saturating_sub(stretch.from.max(from)));
         100.0 * ran.sum::<u64>() as f64 / to.saturating_sub(from).max(1) as f64
     }
 
-    /// What these processes ran from `from` to `to`, and what part of all that anybody ran then that is, in percent.
+    /// GPU time of these processes from `from` to `to`, and its percentage of the GPU time of all.
     pub fn share(&self, pids: &[u32], from: u64, to: u64) -> (Duration, f64) {
         let ran = |stretch: &Stretch| stretch.to.min(to).saturating_sub(stretch.from.max(from));
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid)).map(ran).sum::<u64>();
@@ -50,7 +50,7 @@ impl Timeline {
         (Duration::from_nanos(ours), 100.0 * ours as f64 / all.max(1) as f64)
     }
 
-    /// Part of a time, in percent, in which a process had this GPU while another had another GPU.
+    /// Part of a time in which a process had this GPU while another had another GPU, in percent.
     pub fn percent_with(&self, pid: u32, (other, its): (&Self, u32), from: u64, to: u64) -> f64 {
         let of = |timeline: &Self, pid| -> Vec<Stretch> {
             timeline.stretches.iter().filter(|stretch| stretch.pid == pid).copied().collect()

@@ -1,27 +1,26 @@
-//! What `tranche smi --json` prints, as a script would read it: only what the tests look at, by the names that
-//! scripts rely on.
+//! Output of `tranche smi --json`, by the names that scripts rely on; only fields that tests read.
 
 use serde::Deserialize;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::request::Share;
 use tranche_domain::units::Bytes;
 
-/// The node.
+/// State of the node with its GPUs and slices.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Snapshot {
-    /// Pid of the daemon.
+    /// Pid of the daemon on the node.
     pub daemon_pid: u32,
     /// True if the GPUs are simulated.
     pub simulated: bool,
-    /// Mode of compute enforcement.
+    /// Technique of compute enforcement, or `not enforced`.
     pub compute_enforcement: String,
-    /// The GPUs.
+    /// GPUs in NVML's order.
     pub gpus: Vec<GpuView>,
-    /// The slices.
+    /// Slices in the order of their names.
     pub slices: Vec<SliceView>,
-    /// Requests that wait.
+    /// Requests that wait for room, oldest first.
     pub waiting: Vec<WaitingView>,
-    /// What the operator should know.
+    /// Messages for the operator, such as a state file set aside.
     pub notes: Vec<String>,
 }
 
@@ -31,7 +30,7 @@ impl Snapshot {
         self.slices.iter().find(|slice| slice.name == name)
     }
 
-    /// The slice of that name.
+    /// The slice of that name; fails if there is none.
     #[track_caller]
     pub fn slice(&self, name: &str) -> &SliceView {
         match self.find(name) {
@@ -41,75 +40,75 @@ impl Snapshot {
     }
 }
 
-/// A GPU.
+/// State of one GPU.
 #[derive(Clone, Debug, Deserialize)]
 pub struct GpuView {
-    /// NVML index.
+    /// Index as NVML counts GPUs.
     pub index: u32,
-    /// UUID.
+    /// UUID as NVML reports it.
     pub uuid: GpuUuid,
-    /// NVML's total.
+    /// Total memory, from NVML.
     pub total: Bytes,
-    /// What slices can be made of.
+    /// Memory available to slices.
     pub capacity: Bytes,
-    /// In use by anybody.
+    /// Memory in use, by any process.
     pub used: Bytes,
-    /// Promised to slices.
+    /// Memory committed to slices.
     pub committed: Bytes,
-    /// Charged for a context before it is made.
+    /// Charge for a process's context before its creation.
     pub context_reserve: Bytes,
-    /// Why no slice may be put here.
+    /// Reason for which no slice may be placed here.
     pub not_sliceable: Option<String>,
-    /// Processes in no slice.
+    /// Processes on the GPU outside all slices.
     pub foreign: Vec<ForeignProcessView>,
 }
 
-/// A process in no slice.
+/// A process that uses a GPU outside all slices.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ForeignProcessView {
-    /// Its pid.
+    /// Pid on the host.
     pub pid: u32,
-    /// What NVML says it holds.
+    /// Memory held, if NVML reports it.
     pub used: Option<Bytes>,
 }
 
-/// A slice.
+/// State of one slice.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SliceView {
-    /// Its name.
+    /// Name, unique on the node.
     pub name: String,
-    /// What was asked for.
+    /// Share as it was requested, before rounding.
     pub share: Share,
-    /// What it has of each GPU.
+    /// Parts, GPU by GPU.
     pub devices: Vec<SliceDeviceView>,
-    /// What it does with its compute, or why it does nothing.
+    /// State of its compute, such as `running` or `no work`.
     pub compute_state: String,
-    /// Launches let through out of turn, as nothing outstanding made progress.
+    /// Launches let through a closed gate because outstanding work made no progress.
     pub launches_passed: u64,
-    /// Launches let through while the daemon was away.
+    /// Launches let through a closed gate because the daemon was away.
     pub launches_degraded: u64,
-    /// Its enforcement tier.
+    /// Enforcement tier, such as `preload`.
     pub tier: String,
-    /// Why that one.
+    /// Reason for which the tier is not higher.
     pub tier_reason: String,
-    /// Its processes.
+    /// Processes that are attached now.
     pub processes: Vec<ProcessView>,
-    /// Processes whose descendants may join.
+    /// Processes whose descendants may attach.
     pub root_pids: Vec<u32>,
 }
 
 impl SliceView {
-    /// What the slice may hold of its first GPU.
+    /// Memory cap on its first GPU.
     pub fn cap(&self) -> Bytes {
         self.devices[0].cap
     }
 
-    /// What it is charged for on its first GPU.
+    /// Charged memory on its first GPU.
     pub fn used(&self) -> Bytes {
         self.devices[0].used
     }
 
-    /// The pids of its processes, in order.
+    /// Pids of its processes on the host, ascending.
     pub fn pids(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.processes.iter().map(|process| process.pid).collect();
         pids.sort_unstable();
@@ -117,43 +116,43 @@ impl SliceView {
     }
 }
 
-/// A slice's part of a GPU.
+/// A slice's part of one GPU.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SliceDeviceView {
-    /// NVML index.
+    /// NVML index of the GPU.
     pub gpu_index: u32,
-    /// UUID.
+    /// UUID of the GPU as NVML reports it.
     pub gpu_uuid: GpuUuid,
-    /// The most it may hold.
+    /// Memory cap on this GPU.
     pub cap: Bytes,
-    /// What it is charged for.
+    /// Charged memory, shared memory once.
     pub used: Bytes,
-    /// What of that several of its processes hold.
+    /// Part of it that several processes share.
     pub shared: Bytes,
-    /// By how much it is over its cap.
+    /// Charge beyond the cap after a shrink.
     pub over_cap: Bytes,
-    /// Use of the GPU by it in percent, where known.
+    /// Utilisation of the GPU by this slice in percent, if NVML reports it.
     pub utilization_percent: Option<u32>,
 }
 
 /// A process in a slice.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ProcessView {
-    /// Its pid.
+    /// Pid on the host.
     pub pid: u32,
-    /// Its pid in its own namespace, where that is another.
+    /// Pid in its own namespace, if different.
     pub inner_pid: Option<u32>,
-    /// Its command.
+    /// Command, as far as readable.
     pub command: String,
-    /// What it is charged for, by device.
+    /// Charged memory on each device, in the slice's order.
     pub used: Vec<Bytes>,
 }
 
-/// A request that waits.
+/// A request that waits for room.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WaitingView {
-    /// The name it asks for.
+    /// Requested name, if any.
     pub name: Option<String>,
-    /// What it waits for.
+    /// Reason for which it waits, as a sentence.
     pub reason: String,
 }

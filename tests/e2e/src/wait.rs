@@ -1,14 +1,14 @@
-//! Waiting for what must come to pass, with an end to it.
+//! Waits for conditions, each with an end.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest time of any step on a machine that is busy with other tests.
+/// Longest time for a step on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What `look` sees once it sees something, or `Err` with its last complaint when patience ends.
+/// Calls `look` until it returns a value, or its last complaint after `patience`.
 pub(crate) fn until<T>(patience: Duration, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     loop {
@@ -20,7 +20,7 @@ pub(crate) fn until<T>(patience: Duration, mut look: impl FnMut() -> Result<T, S
     }
 }
 
-/// Waits until `look` sees what it wants; fails with `what` and its last complaint if it never does.
+/// Waits until `look` returns a value; after [`PATIENCE`], fails with `what` and the last complaint.
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     match until(PATIENCE, look) {
@@ -29,7 +29,7 @@ pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// Checks for a while that something stays so; fails with `what` and the complaint as soon as it does not.
+/// Checks for the time `span` that `look` succeeds, or fails with `what` and the complaint.
 #[track_caller]
 pub fn holds_for(what: &str, span: Duration, mut look: impl FnMut() -> Result<(), String>) {
     let start = Instant::now();

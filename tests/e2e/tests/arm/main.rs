@@ -1,5 +1,7 @@
-//! Promise: the library keeps caps and gates on 64-bit Arm, too. Its programs run emulated, in slices of this machine's
-//! daemon: both see the same pages, sockets and simulated GPU. `make arm` builds what it wants, in `TRANCHE_ARM`.
+//! The library keeps caps and gates on 64-bit Arm, too.
+//!
+//! Its programs run emulated, in slices of this machine's daemon: both share pages, sockets and the simulated GPU.
+//! `make arm` builds the libraries, whose folder is in `TRANCHE_ARM`.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -10,7 +12,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::compute::Tally;
 use tranche_shm::lease::Lease;
 
-/// The emulator and where it finds the other machine's libc, as Debian's packages have them.
+/// The emulator with the folder of the other machine's libc, as in Debian's packages.
 const EMULATOR: [&str; 3] = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"];
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 const OPEN: Lease =
@@ -19,9 +21,9 @@ const OPEN: Lease =
 /// Way of the library into a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// Preloaded.
+    /// By `LD_PRELOAD`.
     Preload,
-    /// In the driver's place.
+    /// In the place of the driver's libraries.
     Place,
 }
 
@@ -30,7 +32,7 @@ fn built() -> PathBuf {
     PathBuf::from(place)
 }
 
-/// The words that start a program of `clients/` on the other machine, with the library.
+/// Command that starts a program of `clients/` emulated, with the library.
 #[track_caller]
 fn emulated(by: By, source: &str, arguments: &[&str]) -> Vec<String> {
     let program = compile_by(COMPILER, &format!("tests/e2e/clients/{source}"), &[]).expect("it compiles");
@@ -53,7 +55,7 @@ fn emulated(by: By, source: &str, arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Number in a program's report.
+/// Number of launches in a program's report.
 #[track_caller]
 fn launches(line: &str) -> u64 {
     let count = line.strip_prefix("done ").and_then(|rest| rest.split(' ').next()?.parse().ok());
@@ -119,9 +121,9 @@ fn launches_of_a_saturating_program_are_counted_by_the_quick_door() {
     assert!(launcher.line().unwrap_or_default().starts_with("ready "));
     launcher.say("go");
     let line = launcher.line().unwrap_or_default();
-    let said = launches(&line);
+    let reported = launches(&line);
     let counted = Counted::of(&node, "work", 0).tally(Tally::Launches);
-    assert!(said > 100, "{line}");
-    // The last few are seen when the thread places its next mark.
-    assert!(counted <= said && counted + 256 >= said, "{counted} of {said}");
+    assert!(reported > 100, "{line}");
+    // The last few are counted when the thread places its next mark.
+    assert!(counted <= reported && counted + 256 >= reported, "{counted} of {reported}");
 }

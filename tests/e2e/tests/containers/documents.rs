@@ -1,4 +1,4 @@
-//! The documents that container runtimes read: there with the slice, gone with it, right after a restart.
+//! Documents for container runtimes: present as long as the slice, and corrected after a restart.
 #![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use e2e::{Node, skip};
 
-/// A node whose daemon writes documents, with the directory for them. No container is needed to see them.
+/// A node whose daemon writes documents, with the directory of these, which need no container.
 fn node() -> (Node, PathBuf) {
     let node = Node::without_daemon("v100x8");
     let documents = node.dir().join("cdi");
@@ -16,7 +16,7 @@ fn node() -> (Node, PathBuf) {
     (node, documents)
 }
 
-/// The names of the documents in a directory.
+/// Names of the documents in a directory, sorted.
 fn listed(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -52,31 +52,33 @@ fn a_new_daemon_puts_the_documents_right() {
     fs::write(path("tranche.dev-slice-a.json"), "half a docu").unwrap();
     fs::remove_file(path("tranche.dev-slice-b.json")).unwrap();
     fs::write(path("tranche.dev-slice-gone.json"), &before).unwrap();
-    fs::write(path("nvidia.json"), "somebody else's").unwrap();
+    fs::write(path("nvidia.json"), "of another program").unwrap();
     node.start_daemon();
     let names = ["nvidia.json", "tranche.dev-slice-a.json", "tranche.dev-slice-b.json"];
     assert_eq!(listed(&documents), names);
     assert_eq!(fs::read_to_string(path("tranche.dev-slice-a.json")).unwrap(), before);
     node.stop_daemon();
-    assert_eq!(listed(&documents), names, "they stay with the slices while no daemon is there");
+    assert_eq!(listed(&documents), names, "they stay with the slices while no daemon runs");
 }
 
 #[test]
-fn a_document_that_cannot_be_written_is_said_and_the_slice_is_there() {
+fn unwritable_document_is_reported_and_slice_remains_usable() {
     let (mut node, documents) = node();
     fs::write(&documents, "a file").unwrap();
     node.start_daemon();
     node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
-    let said = node.tranche(&["smi"]).success();
-    assert!(said.contains("slice a cannot be used in containers: cannot write"), "{said}");
+    let output = node.tranche(&["smi"]).success();
+    assert!(output.contains("slice a cannot be used in containers: cannot write"), "{output}");
     let tenant = node.tenant_of(&mut node.run_in_slice(&["--slice", "a"], &[e2e::Tenant::program()]));
     tenant.ready().end();
     node.tranche(&["slice", "delete", "a"]).success();
-    let said = node.tranche(&["smi"]).success();
-    assert!(!said.contains("containers"), "{said}");
+    let output = node.tranche(&["smi"]).success();
+    assert!(!output.contains("containers"), "{output}");
 }
 
-/// What a main process does that was taken over, each by itself: `$RUN` and `$CDI` are the daemon's directories.
+/// Commands of a compromised main process, each tried by itself.
+///
+/// `$RUN` and `$CDI` are the daemon's directories.
 const EXCHANGES: [&str; 9] = [
     "mv $RUN/mounts $RUN/old && ln -s / $RUN/mounts",
     "rmdir $RUN/mounts/half || rm -r $RUN/mounts/half && ln -s / $RUN/mounts/half",
@@ -101,7 +103,7 @@ fn main_process_exchanges_nothing_that_runtimes_follow() {
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let (user, group) = (nobody.uid.as_raw(), nobody.gid.as_raw());
     let run = node.dir().join("run");
-    // As releases left it in which the main process wrote documents, and as this one does.
+    // The directories as this release leaves them, and as releases whose main process wrote documents.
     for before in ["", "as an earlier release left it"] {
         if !before.is_empty() {
             node.stop_daemon();
@@ -124,7 +126,7 @@ fn main_process_exchanges_nothing_that_runtimes_follow() {
         for exchange in EXCHANGES {
             let mut shell = node.command("sh");
             shell.args(["-c", exchange]).env("RUN", &run).env("CDI", &documents).uid(user).gid(group);
-            assert!(!shell.output().unwrap().status.success(), "{before}: it could: {exchange}");
+            assert!(!shell.output().unwrap().status.success(), "{before}: it succeeded: {exchange}");
         }
         assert_eq!(listed(&documents), ["tranche.dev-slice-half.json"], "{before}");
         let now = fs::read_to_string(documents.join("tranche.dev-slice-half.json")).unwrap();
@@ -178,8 +180,8 @@ fn description_of_the_node_that_others_can_write_is_not_followed() {
     node.configure(&format!("cdi_dir = {documents:?}\ncdi_node = {described:?}"));
     node.start_daemon();
     node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
-    let said = node.tranche(&["smi"]).success();
-    assert!(said.contains("nvidia.yaml") && said.contains("can write it"), "{said}");
+    let output = node.tranche(&["smi"]).success();
+    assert!(output.contains("nvidia.yaml") && output.contains("can write it"), "{output}");
     assert_eq!(listed(&documents), [""; 0]);
 }
 
@@ -218,9 +220,9 @@ fn a_node_that_nvidias_tool_described_is_taken_at_its_word() {
     described_by(&text);
     node.start_daemon();
     node.tranche(&["slice", "create", "a", "-g", "0.5", "--gpu", "0"]).success();
-    let said = node.tranche(&["smi"]).success();
+    let output = node.tranche(&["smi"]).success();
     // Eight GPUs, and a description of one.
-    assert!(said.contains("no device for GPU") && said.contains("nvidia.yaml"), "{said}");
+    assert!(output.contains("no device for GPU") && output.contains("nvidia.yaml"), "{output}");
     assert_eq!(listed(&documents), [""; 0]);
     node.stop_daemon();
     let devices: String = (1..8).map(|gpu| format!("- {{name: '{gpu}', containerEdits: {{}}}}\n")).collect();

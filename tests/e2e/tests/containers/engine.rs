@@ -1,4 +1,4 @@
-//! podman with runc, its files in a node's folder, and images made of what this machine has.
+//! podman with runc, its files in a node's folder, and images made of files of this machine.
 #![allow(clippy::unwrap_used, reason = "only tests use it, and files that they make can be made")]
 
 use std::fs;
@@ -8,16 +8,19 @@ use std::process::Command;
 
 use e2e::{Node, Outcome, Tenant, skip};
 
-/// A node whose slices containers can have, with podman.
+/// A node whose slices are available to containers of podman.
 pub(super) struct Engine {
     pub(super) node: Node,
 }
 
-/// What each call finds: our folder as `/run`, where podman looks for CDI documents and keeps what it knows of running
-/// containers. Other mounts stay as they are, and nobody else sees this one.
+/// Script of each call, which mounts the first argument at `/run` in a mount namespace of its own.
+///
+/// podman reads CDI documents there, and keeps its records of running containers. Other mounts stay as they are.
 const OWN_RUN: &str = r#"mount --bind "$0" /run && exec "$@""#;
 
-/// Debian's runc, as crun wants a version 2 of cgroups; and limits that also those may set who have few powers.
+/// Configuration of podman with Debian's runc, as crun requires cgroups of version 2.
+///
+/// The limits can be set with few capabilities, too.
 const CONFIGURATION: &str = r#"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -30,7 +33,7 @@ lock_type = "file"
 "#;
 
 impl Engine {
-    /// A node with its daemon, if there can be containers here; else it is said why not.
+    /// A node with its daemon; `None`, with a skip, if this machine cannot run containers.
     #[track_caller]
     pub(super) fn begin(configuration: &str) -> Option<Self> {
         let missing = missing();
@@ -39,7 +42,7 @@ impl Engine {
             return None;
         }
         let node = Node::without_daemon("v100x8");
-        // Programs of other users get to their files through it.
+        // Programs of other users reach their files through it.
         fs::set_permissions(node.dir(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(node.gpus(), fs::Permissions::from_mode(0o666)).unwrap();
         let mut engine = Self { node };
@@ -61,12 +64,12 @@ impl Engine {
         self.node.dir().join(name)
     }
 
-    /// Folder in which the daemon writes for container runtimes.
+    /// Folder in which the daemon writes documents for container runtimes.
     pub(super) fn documents(&self) -> PathBuf {
         self.path("podman/run/cdi")
     }
 
-    /// podman, with arguments.
+    /// Prepares a call of podman with these arguments.
     pub(super) fn podman(&self, arguments: &[&str]) -> Command {
         let mut command = self.node.command("unshare");
         command.args(["-m", "sh", "-c", OWN_RUN]).arg(self.path("podman/run")).arg("podman");
@@ -80,7 +83,7 @@ impl Engine {
         command
     }
 
-    /// `podman run` with options, an image and a command, to its end.
+    /// Runs `podman run` with options, an image and a command until it ends.
     #[track_caller]
     pub(super) fn run(&self, words: &[&str]) -> Outcome {
         self.node.run(&mut self.podman(&[&["run", "--rm"], words].concat()))
@@ -118,7 +121,7 @@ impl Engine {
         image
     }
 
-    /// An empty one, but for a static shell and what runtimes expect.
+    /// An image with a static shell and the folders that runtimes expect.
     pub(super) fn image(&self, name: &'static str) -> Image {
         let root = self.path(&format!("image-{name}"));
         for folder in
@@ -155,14 +158,14 @@ impl Image {
         self.name
     }
 
-    /// Adds a file.
+    /// Copies a file to a path in the folder.
     pub(super) fn add(&self, file: &Path, at: &str) {
         let place = self.root.join(at);
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::copy(file, place).unwrap();
     }
 
-    /// Adds a program, and the libraries that it is linked to, where this machine has them.
+    /// Adds a program to `usr/bin`, and its libraries at the paths that they have on this machine.
     pub(super) fn add_with_libraries(&self, program: &Path) {
         self.add(
             program,
@@ -176,7 +179,7 @@ impl Image {
     }
 }
 
-/// What there has to be for these tests, if it is not there.
+/// First requirement of these tests that this machine does not meet, if any.
 fn missing() -> Option<&'static str> {
     let works = |words: &[&str]| {
         Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
@@ -193,7 +196,7 @@ fn missing() -> Option<&'static str> {
     None
 }
 
-/// A busybox that needs no libraries.
+/// Path of a busybox that needs no libraries.
 fn busybox() -> Option<PathBuf> {
     let places = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
     let needs_none = |path: &PathBuf| {

@@ -1,4 +1,4 @@
-//! Who has a container's slice: the container, and nobody else meanwhile; daemons come and go.
+//! A container's slice belongs to that container alone while it runs, across restarts of the daemon.
 #![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
 
 use std::fs;
@@ -28,12 +28,12 @@ fn a_second_container_is_turned_away_until_the_first_has_ended() {
 }
 
 #[test]
-fn whoever_comes_through_the_containers_door_must_have_been_given_it() {
+fn other_user_cannot_attach_by_containers_socket() {
     let Some(engine) = Engine::begin("") else { return };
     half(&engine);
     let socket = engine.path("run/mounts/half/attach.sock");
     assert!(socket.exists());
-    // Another user of the node, who knows where it is.
+    // A program of another user that has the path of the socket.
     let (program, shim) = (engine.path("tenant"), engine.path("shim.so"));
     fs::copy(Tenant::program(), &program).unwrap();
     fs::copy(engine.node.stage().shim(), &shim).unwrap();
@@ -45,25 +45,25 @@ fn whoever_comes_through_the_containers_door_must_have_been_given_it() {
 }
 
 #[test]
-fn a_container_goes_on_while_daemons_come_and_go_and_keeps_its_slice_from_others() {
-    goes_on("", |_| {});
+fn container_keeps_its_slice_across_daemon_restarts() {
+    outlives_daemons("", |_| {});
 }
 
 #[test]
-fn container_goes_on_where_only_slices_open_gpus() {
+fn container_continues_where_only_slices_open_gpus() {
     if hierarchy().is_none() {
         return skip("there is no cgroup hierarchy of version 2 here, or not its root");
     }
-    goes_on("only_slices = true", |pid| assert!(leaf_of(pid).is_some(), "{pid} may not open GPUs"));
+    outlives_daemons("only_slices = true", |pid| assert!(leaf_of(pid).is_some(), "{pid} may not open GPUs"));
 }
 
 #[test]
-fn container_goes_on_where_the_daemon_is_a_user_of_its_own() {
-    goes_on("user = 'nobody'", |_| {});
+fn container_continues_with_daemon_of_another_user() {
+    outlives_daemons("user = 'nobody'", |_| {});
 }
 
-/// `of_each` looks at the container's tenant and at one that is started there later.
-fn goes_on(configuration: &str, of_each: impl Fn(u32)) {
+/// Restarts the daemon beside a container; `of_each` checks the pids of both its tenants.
+fn outlives_daemons(configuration: &str, of_each: impl Fn(u32)) {
     let Some(mut engine) = Engine::begin(configuration) else { return };
     let image = engine.glibc();
     half(&engine);
@@ -77,7 +77,7 @@ fn goes_on(configuration: &str, of_each: impl Fn(u32)) {
     assert_eq!((slice.pids(), slice.tier.as_str()), (pids, "replace"));
     assert!(slice.used() > HALF_V100.saturating_sub(Bytes::mib(400)), "{}", slice.used());
     assert_locked_out(engine.tenant("half", &[], &image));
-    // Another program of the same container finds the new daemon in the folder that was mounted before. It has none of
+    // Another program of the same container reaches the new daemon through the folder that was mounted before, without
     // the variables that the document sets.
     tenant.drop_all();
     let driver =
@@ -93,7 +93,7 @@ fn goes_on(configuration: &str, of_each: impl Fn(u32)) {
     assert_has_half(engine.tenant("half", &[], &image));
 }
 
-/// The files that a process has mapped as libcuda, as the node names them.
+/// Paths on the node of the files that a process has mapped as libcuda.
 fn mapped(pid: u32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
@@ -102,7 +102,7 @@ fn mapped(pid: u32) -> Vec<PathBuf> {
     files
 }
 
-/// Installs the shim as a careless installer does: into the files that are there.
+/// Installs the shim by writing into the existing files, as a careless installer does.
 fn overwrite(node: &Node, lib: &Path, more: &str) {
     fs::create_dir_all(lib.join("replace")).unwrap();
     let staged = node.stage().shim();
@@ -136,7 +136,7 @@ fn an_upgrade_leaves_what_runs_as_it_is_and_is_there_for_what_comes() {
     overwrite(&engine.node, &lib, "a newer version");
     engine.node.start_daemon();
     let after = fs::read_to_string(&document).unwrap();
-    assert_ne!(before, after, "containers that come get the newer one");
+    assert_ne!(before, after, "later containers get the newer one");
     tenant.fill();
     assert_eq!(tenant.info().1, HALF_V100);
     let names = |files: Vec<PathBuf>| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What images may be like, and who may run in them.
+//! Images of several kinds, and users that run programs in them.
 #![allow(clippy::unwrap_used, reason = "files that a test makes can be made")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use e2e::{hierarchy, leaf_of, skip};
 use crate::engine::{Engine, Image};
 use crate::{WHOLE_V100, assert_has_half};
 
-/// The ways in which the shim gets into containers.
+/// Configurations of the two ways by which the shim gets into containers.
 const FORMS: [&str; 2] = ["", "cdi_preload = true"];
 
 #[track_caller]
@@ -20,14 +20,18 @@ fn half(engine: &Engine) {
 }
 
 #[test]
-fn anybody_may_run_in_it_and_its_root_may_be_read_only() {
+fn any_user_has_the_slice_on_read_only_root() {
     for form in FORMS {
         let Some(engine) = Engine::begin(form) else { return };
         let image = engine.glibc();
         half(&engine);
         let tenant =
             assert_has_half(engine.tenant("half", &["--read-only", "--user", "12345:12345"], &image));
-        assert_eq!(engine.node.slice("half").processes.len(), 1, "the shim is there twice, and one tenant");
+        assert_eq!(
+            engine.node.slice("half").processes.len(),
+            1,
+            "the shim is loaded twice, and one tenant attached"
+        );
         tenant.end();
     }
 }
@@ -61,7 +65,7 @@ fn a_driver_that_hides_in_the_image_is_governed_where_the_shim_is_preloaded() {
             assert_eq!(
                 tenant.ready().info().1,
                 WHOLE_V100,
-                "without it, it is not: docs/containers.md says so"
+                "without it, it is not governed, as docs/containers.md states"
             );
         } else {
             assert_has_half(tenant);
@@ -97,7 +101,7 @@ fn whole_gpu_comes_with_the_shim_where_only_slices_open_gpus() {
     let tenant = engine.tenant("whole", &[], &image).ready();
     let pids = engine.node.slice("whole").pids();
     assert_eq!(pids.len(), 1);
-    assert!(leaf_of(pids[0]).is_some(), "it joined, and may open GPUs");
+    assert!(leaf_of(pids[0]).is_some(), "it attached, and may open GPUs");
     tenant.end();
 }
 
@@ -114,7 +118,7 @@ fn a_whole_gpu_comes_without_the_shim() {
     assert!(mounts.contains("libcuda.so.1") && !mounts.contains("libtranche"), "{mounts}");
 }
 
-/// An image such as Alpine's: nothing in it knows glibc.
+/// An image such as Alpine's, without glibc.
 fn alpine(engine: &Engine, musl: &Path) -> Image {
     let image = engine.image("alpine");
     image.add(musl, "usr/bin/musl");
@@ -124,7 +128,7 @@ fn alpine(engine: &Engine, musl: &Path) -> Image {
     image
 }
 
-/// A program for musl's loader, where there is a compiler for it.
+/// Path of a program for musl's loader; `None`, with a skip, without a compiler for it.
 #[track_caller]
 fn musl_program() -> Option<std::path::PathBuf> {
     if !Command::new("musl-gcc").arg("--version").output().is_ok_and(|output| output.status.success()) {

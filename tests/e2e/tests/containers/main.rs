@@ -1,6 +1,6 @@
-//! Slices in containers, by podman and runc: what `podman run --device tranche.dev/slice=NAME` gives.
+//! Slices in containers, by `podman run --device tranche.dev/slice=NAME` with runc.
 //!
-//! The images hold what this machine has: its libc, the tenant of the other tests, a static shell, programs for musl.
+//! The images contain files of this machine: libc, the tenant of the other tests, a static shell, programs for musl.
 #![forbid(unsafe_code)]
 
 mod documents;
@@ -12,12 +12,12 @@ use e2e::{CudaError, Kind, Tenant, eventually};
 use engine::Engine;
 use tranche_domain::units::Bytes;
 
-/// What half of the simulated V100 is.
+/// Memory of half of a simulated V100.
 const HALF_V100: Bytes = Bytes::mib(16255);
-/// All that a V100's driver can hand out.
+/// Most memory that a V100's driver can allocate.
 const WHOLE_V100: Bytes = Bytes::mib(32510);
 
-/// Fails unless the tenant has half a GPU, to the brim, and no more.
+/// Fails unless the tenant can fill half a GPU, and gets nothing beyond that.
 #[track_caller]
 fn assert_has_half(tenant: Tenant) -> Tenant {
     let mut tenant = tenant.ready();
@@ -27,16 +27,16 @@ fn assert_has_half(tenant: Tenant) -> Tenant {
     tenant
 }
 
-/// Fails unless the tenant can do nothing at all with a GPU.
+/// Fails unless the tenant is refused any use of a GPU.
 #[track_caller]
 fn assert_locked_out(mut tenant: Tenant) {
     assert_eq!(tenant.init(), Err(CudaError::SYSTEM_NOT_READY));
     assert!(tenant.alloc(Kind::Plain, Bytes::mib(2)).is_err());
-    assert_eq!(tenant.end().code, Some(0), "being refused harms nobody");
+    assert_eq!(tenant.end().code, Some(0), "a refusal does not end the program");
 }
 
 #[test]
-fn a_container_has_the_slice_that_it_asks_for_and_no_more() {
+fn container_has_exactly_the_requested_slice() {
     let Some(engine) = Engine::begin("") else { return };
     let image = engine.glibc();
     engine.node.tranche(&["slice", "create", "half", "-g", "0.5", "--gpu", "2"]).success();
@@ -54,7 +54,7 @@ fn a_container_has_the_slice_that_it_asks_for_and_no_more() {
     assert!(held > Bytes::mib(16000) && held <= HALF_V100, "{held}");
     assert!(engine.node.smi().gpus[2].foreign.is_empty());
     tenant.end();
-    eventually("its memory is back", || match engine.node.device().gpus[2].processes.len() {
+    eventually("its memory is released", || match engine.node.device().gpus[2].processes.len() {
         0 => Ok(()),
         count => Err(format!("{count} processes are on the GPU")),
     });

@@ -1,18 +1,20 @@
-//! Programs that try to hold more device memory than their slice may, each by a route of its own, while the simulated
-//! devices are watched: 0 bytes over the cap at every instant, and still all of the slice usable.
+//! Programs that try to hold more device memory than their slice's cap, each by a route of its own.
 //!
-//! Each is tried on several driver personalities, all five with PERSONALITIES=all, and there twice. Alone on its GPU,
-//! where there is memory beyond its slice to be had, it shows whether it exceeds its cap: on a GPU that is full, the GPU
-//! itself would stop it. And on a GPU that is handed out to the last MiB and whose other slices are full, it shows whether
-//! it gets what it was promised, and leaves the others what is theirs. ROUTES=reset_while tries those alone whose names
-//! begin so, TIMES=30 each that often.
+//! The simulated devices are watched meanwhile: at every instant 0 bytes are held over the cap, and the whole slice
+//! remains usable.
 //!
-//! Two figures are taken when a route can get no more. What the slice is charged is to be all of its cap: then nothing is out of its reach
-//! but by what was charged. What the device counts may be less where a charge has to err upwards; how much less is
-//! stated by each such route, with the reason, and must not become less than that.
+//! Each route is tried on several driver personalities, all five with PERSONALITIES=all, and twice on each. Alone on
+//! its GPU, where memory beyond its slice is free, it shows that it does not exceed its cap: a full GPU would stop it
+//! by itself. On a GPU that is committed to the last MiB and whose other slices are full, it shows that it gets its
+//! whole cap, and that the others keep theirs. ROUTES=reset_while tries only routes whose names begin with that,
+//! TIMES=30 each of them 30 times.
 //!
-//! A route that is not governed yet stands in [`routes`] as expected to fail, with the reason; it fails the suite the
-//! day that it holds.
+//! Two figures are taken when a route is refused more memory. The charge of the slice must be its whole cap: then only
+//! charges keep memory out of its reach. The device may count less where a charge has to err upwards; each such route
+//! states the least figure, with the reason.
+//!
+//! A route that is not governed yet is marked in [`routes`] as expected to fail, with the reason; it fails the suite as
+//! soon as it holds.
 #![forbid(unsafe_code)]
 
 mod neighbours;
@@ -31,13 +33,15 @@ use neighbours::Neighbours;
 use routes::{Family, Gpus, ROUTES, Route};
 use trial::Trial;
 
-/// The drivers on which routes are tried: those that PERSONALITIES lists, all of them, or two that differ in most.
+/// Drivers on which routes are tried: the ones listed in PERSONALITIES, or all.
+///
+/// Without that variable, two that differ in most.
 fn drivers() -> Vec<Personality> {
     match std::env::var("PERSONALITIES").as_deref() {
         Ok("all") => personalities().collect(),
         Ok(keys) if !keys.is_empty() => {
             let named =
-                |key: &str| Personality::named(key).unwrap_or_else(|| panic!("no driver is called {key}"));
+                |key: &str| Personality::named(key).unwrap_or_else(|| panic!("no driver has the key {key}"));
             keys.split(',').map(named).collect()
         }
         _ => ["550", "610"].into_iter().filter_map(Personality::named).collect(),
@@ -51,8 +55,9 @@ fn hold(family: Family) {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Tries all routes of a family, each in a slice of its own: first with nobody else on the GPU, then while the rest
-/// of it is full. What is wrong with them.
+/// Tries all routes of a family on a driver, each in a slice of its own; returns their faults.
+///
+/// Each is tried alone on the GPU first, then while the rest of the GPU is full.
 #[track_caller]
 fn hold_on(family: Family, driver: &Personality) -> Vec<String> {
     let preset = if family == Family::Multicast { "h200x1" } else { "v100x8" };
@@ -72,7 +77,7 @@ fn hold_on(family: Family, driver: &Personality) -> Vec<String> {
     let mut broken = Vec::new();
     for alike in routes.chunk_by(|one, next| (one.cap, one.gpus) == (next.cap, next.gpus)) {
         broken.extend(try_beside(&node, alike, &Neighbours::default()));
-        // Neighbours fill one GPU, and a slice of whole ones has none.
+        // Neighbours fill one GPU, and a slice of whole GPUs has none.
         if alike[0].gpus == Gpus::Part {
             let neighbours = Neighbours::around(&node, alike[0].cap);
             broken.extend(try_beside(&node, alike, &neighbours));
@@ -82,7 +87,7 @@ fn hold_on(family: Family, driver: &Personality) -> Vec<String> {
     broken.into_iter().map(|fault| format!("driver {}: {fault}", driver.key)).collect()
 }
 
-/// Tries routes, one after the other; what is wrong with them.
+/// Tries routes one after the other beside neighbours; returns their faults.
 fn try_beside(node: &Node, routes: &[&Route], neighbours: &Neighbours) -> Vec<String> {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let verdict = |route: &&Route| {
@@ -127,7 +132,7 @@ fn there_are_many_routes_and_the_program_knows_them_all() {
     let listed = String::from_utf8(listed.stdout).expect("names are text");
     let known: BTreeSet<&str> = listed.lines().collect();
     let table: BTreeSet<&str> = ROUTES.iter().map(|route| route.name).collect();
-    assert_eq!(table.len(), ROUTES.len(), "a route stands in the table twice");
+    assert_eq!(table.len(), ROUTES.len(), "a route is in the table twice");
     assert!(table.len() >= 40, "{} routes", table.len());
     let not_routes = BTreeSet::from(["plain_large_with_patience", "again_and_again"]);
     assert_eq!(known.difference(&table).copied().collect::<BTreeSet<_>>(), not_routes);

@@ -1,4 +1,4 @@
-//! Whoever has the rest of the GPU on which a route is tried: two slices that are full all the while.
+//! Two slices that fill the rest of the GPU while a route is tried.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use tranche_domain::units::Bytes;
 use crate::observer::Observer;
 use crate::trial::program;
 
-/// A slice that is filled with plain memory and then stays as it is.
+/// A slice that is filled with plain memory and remains unchanged.
 #[derive(Debug)]
 struct Neighbour {
     cap: Bytes,
@@ -34,11 +34,11 @@ impl Neighbour {
     }
 }
 
-/// All neighbours of a route.
+/// All neighbours of a route; none if it is tried alone.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     all: Vec<Neighbour>,
-    /// What they held when they were full.
+    /// Sum of their memory on the device when they were full.
     full: Bytes,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Neighbours {
 }
 
 impl Neighbours {
-    /// Fills the first GPU but for `spare`, and sees to it that nothing else is left of it.
+    /// Fills the first GPU but for `spare`; fails if a MiB or more besides is uncommitted.
     #[track_caller]
     pub(crate) fn around(node: &Node, spare: Bytes) -> Self {
         let gpu = &node.smi().gpus[0];
@@ -65,12 +65,12 @@ impl Neighbours {
         neighbours
     }
 
-    /// What they hold.
+    /// Sum of their memory on the device.
     pub(crate) fn hold(&self) -> Bytes {
         self.all.iter().map(Neighbour::holds).sum()
     }
 
-    /// What they were promised is theirs, no more and no less, and they never had to give any of it up.
+    /// An error unless each neighbour holds its cap, and all hold as much as when they were full.
     pub(crate) fn complaint(&self, reserve: Bytes) -> Option<String> {
         let held = self.hold();
         let promised = |neighbour: &Neighbour| {
@@ -81,7 +81,7 @@ impl Neighbours {
         (!kept).then(|| format!("the neighbours held {} and hold {held}", self.full))
     }
 
-    /// Ends them, and waits until what they held is to be had again.
+    /// Ends them, and waits until their slices are deleted.
     #[track_caller]
     pub(crate) fn end(self, node: &Node) {
         for mut neighbour in self.all {

@@ -1,7 +1,7 @@
-//! Watches the simulated GPUs themselves, all the while: nobody under test is asked.
+//! Samples of the simulated GPUs themselves, independent of the code under test.
 //!
-//! Looks show which slice holds what at some instants. Besides, each GPU remembers the most that was in use at any
-//! instant, which says all where one slice has it to itself.
+//! A sample shows the memory that a slice holds at an instant. Besides, each GPU records the most memory that was in
+//! use at any instant, which is conclusive where a slice has the GPU to itself.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,38 +13,38 @@ use std::time::Duration;
 use nix::unistd::{Pid, getpgid};
 use tranche_domain::units::Bytes;
 
-/// Time between two looks.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Looks at what the processes of one slice hold: those of one process group.
+/// Reader of the memory of one slice, whose processes are one process group.
 #[derive(Debug)]
 pub(crate) struct Observer {
     devices: simgpu::Node,
     group: u32,
-    /// Groups of pids that were seen, so that a process on its way out still counts for its slice.
+    /// True for each pid of the group; kept, so that a process that is ending still counts for its slice.
     known: Mutex<HashMap<u32, bool>>,
 }
 
-/// What a slice holds of a GPU at an instant.
+/// Memory of a slice on a GPU at an instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    /// All of it.
+    /// Contexts, code and allocations.
     pub(crate) memory: Bytes,
-    /// Contexts.
+    /// Number of contexts on the GPU.
     pub(crate) contexts: u64,
 }
 
 impl Observer {
     #[track_caller]
     pub(crate) fn of(gpus: &Path, group: u32) -> Self {
-        let devices = simgpu::Node::attach(gpus).expect("the node's file is there");
+        let devices = simgpu::Node::attach(gpus).expect("the node's file exists");
         for gpu in devices.gpus() {
             devices.take_used_high(gpu);
         }
         Self { devices, group, known: Mutex::default() }
     }
 
-    /// What the slice holds of each GPU, at one instant each.
+    /// Memory of the slice on each GPU, at one instant for each.
     pub(crate) fn held(&self) -> Vec<Held> {
         let of = |gpu| {
             let holdings = self.devices.holdings(gpu).into_iter().filter(|held| self.is_ours(held.pid));
@@ -56,25 +56,25 @@ impl Observer {
         self.devices.gpus().map(of).collect()
     }
 
-    /// By how much a pool grows at least.
+    /// Least growth of a pool.
     pub(crate) fn pool_step(&self) -> Bytes {
         Bytes::mib(self.devices.spec().driver.pool_step_mib)
     }
 
-    /// What a context costs on the first GPU.
+    /// Memory of a context on the first GPU.
     pub(crate) fn context(&self) -> Bytes {
         let first = self.devices.gpus().next().expect("a node has a GPU");
         Bytes::new(self.devices.gpu_spec(first).model.context().bytes())
     }
 
-    /// The most that anybody held of one GPU at any instant since this observer began.
+    /// Most memory that was in use on one GPU at any instant since this observer began.
     fn ever(&self) -> Bytes {
         let highs = self.devices.gpus().map(|gpu| Bytes::new(self.devices.take_used_high(gpu).bytes()));
         highs.max().unwrap_or(Bytes::ZERO)
     }
 
     fn is_ours(&self, pid: u32) -> bool {
-        let mut known = self.known.lock().expect("no look panics");
+        let mut known = self.known.lock().expect("no sample panics");
         *known.entry(pid).or_insert_with(|| {
             let pid = Pid::from_raw(pid.cast_signed());
             getpgid(Some(pid)).is_ok_and(|group| group.as_raw().cast_unsigned() == self.group)
@@ -82,7 +82,7 @@ impl Observer {
     }
 }
 
-/// An observer at work.
+/// A thread that takes samples until it is ended.
 #[derive(Debug)]
 pub(crate) struct Watch {
     observer: Arc<Observer>,
@@ -90,19 +90,19 @@ pub(crate) struct Watch {
     looking: JoinHandle<(Bytes, u64)>,
 }
 
-/// What was seen.
+/// Result of the samples of a watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// The most that the slice held of one GPU whenever it was looked at.
+    /// Most memory of the slice on one GPU in a sample.
     pub(crate) most: Bytes,
-    /// Number of such times.
+    /// Number of samples that were taken.
     pub(crate) looks: u64,
-    /// The most that was in use of one GPU at any instant, by anybody.
+    /// Most memory that was in use on one GPU at any instant, by any process.
     pub(crate) ever: Bytes,
 }
 
 impl Watch {
-    /// Looks again and again from now on.
+    /// Starts a thread that samples every millisecond.
     pub(crate) fn begin(observer: Observer) -> Self {
         let (observer, over) = (Arc::new(observer), Arc::new(AtomicBool::new(false)));
         let (theirs, until) = (observer.clone(), over.clone());
@@ -118,15 +118,15 @@ impl Watch {
         Self { observer, over, looking }
     }
 
-    /// Who looks.
+    /// The observer whose samples are taken.
     pub(crate) fn observer(&self) -> &Observer {
         &self.observer
     }
 
-    /// Ends looking.
+    /// Ends the samples and returns their result.
     pub(crate) fn end(self) -> Seen {
         self.over.store(true, Relaxed);
-        let (most, looks) = self.looking.join().expect("looking ends");
+        let (most, looks) = self.looking.join().expect("no sample panics");
         Seen { most, looks, ever: self.observer.ever() }
     }
 }

@@ -1,13 +1,13 @@
-//! Every route, with what it ought to come to.
+//! Table of all routes with their expected results.
 
 use tranche_domain::units::Bytes;
 
-/// What becomes of a route.
+/// Expected result of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
-    /// Never over the cap, and all of it usable.
+    /// The slice is never over its cap, and all of it is usable.
     Holds,
-    /// Not yet, for this reason.
+    /// The route does not hold yet, for this reason.
     #[allow(dead_code, reason = "none is left while every route holds")]
     Fails(&'static str),
 }
@@ -17,81 +17,81 @@ pub(crate) enum Expected {
 pub(crate) enum Family {
     /// Plain memory in all its forms.
     Plain,
-    /// Many buffers a little over or under what the driver allocates in.
+    /// Many buffers a little over or under the driver's unit of allocation.
     Sizes,
-    /// Frees: which, in what order, how often, by whom.
+    /// Frees in several orders, twice, and by other threads.
     Orders,
-    /// Functions that are not called by their exported names.
+    /// Functions that are not called by their exported names, but found by a look-up.
     Doors,
-    /// Stream-ordered memory and what pools keep of it.
+    /// Stream-ordered memory, and the part of it that pools keep.
     Pools,
     /// Memory without an address, and handles released while it is needed.
     Virtual,
-    /// Multicast objects.
+    /// Memory bound to multicast objects.
     Multicast,
-    /// Arrays.
+    /// Arrays of all shapes, mipmapped ones too.
     Arrays,
-    /// Graphs.
+    /// Memory allocated by graphs and their nodes.
     Graphs,
     /// Memory of other processes.
     Sharing,
-    /// Processes of one slice.
+    /// Several processes of one slice.
     Relatives,
-    /// Modules and libraries.
+    /// Modules and libraries in one or several contexts.
     Code,
     /// Limits that cost memory.
     Limits,
-    /// Contexts.
+    /// Contexts that are created, destroyed and reset.
     Contexts,
     /// A primary context that is reset while other threads use it.
     Resets,
-    /// Several devices.
+    /// Slices on two devices.
     Devices,
     /// Threads without a current context.
     Bare,
     /// Locations of memory that came with CUDA 13.
     Locations,
-    /// Pools that grow by more than they are asked for.
+    /// Pools that grow by more than is requested.
     Steps,
 }
 
-/// What a route has of which GPUs.
+/// GPUs of a route's slice, and its part of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gpus {
-    /// A part of the first.
+    /// A part of the first GPU.
     Part,
-    /// The same part of the first and the second.
+    /// The same part of the first and the second GPU.
     TwoParts,
-    /// All of two.
+    /// Two GPUs as a whole.
     TwoWhole,
 }
 
-/// A way to try to hold more than one may.
+/// A way to try to hold more memory than the cap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
-    /// What the program calls it.
+    /// Name of the route in the program `clients/escape/main.c`.
     pub(crate) name: &'static str,
-    /// What it is like.
+    /// Kind of the route.
     pub(crate) family: Family,
-    /// What its slice may hold.
+    /// Memory cap of its slice on each GPU.
     pub(crate) cap: Bytes,
-    /// What it has of which GPUs.
+    /// GPUs of its slice, and its part of them.
     pub(crate) gpus: Gpus,
-    /// The CUDA version that brought what it uses.
+    /// Least CUDA version of its functions, as `cuDriverGetVersion` returns it; 0 for any.
     pub(crate) since: i32,
-    /// Pools in which a step of growth may be left unused when it is full.
+    /// Number of pools in which a step of growth may be unused when the slice is full.
     pub(crate) pools: u64,
-    /// Part of the cap that devices count at least when all of it is charged, in permille.
+    /// Least part of the cap that devices count when all of it is charged, in permille.
     pub(crate) device_permille: u64,
-    /// Why that is not all, where it is not.
+    /// Reason for which that is less than 999; else empty.
     pub(crate) slack: &'static str,
-    /// What becomes of it.
+    /// Expected result of the route.
     pub(crate) expected: Expected,
 }
 
-/// Room for several contexts and for what is tried.
+/// Cap with room for several contexts and for the pieces of a route.
 const LARGE: Bytes = Bytes::mib(2048);
-/// Less, where the pieces are many.
+/// Cap for routes of many small pieces.
 const SMALL: Bytes = Bytes::mib(512);
 
 impl Route {
@@ -109,51 +109,51 @@ impl Route {
         }
     }
 
-    /// In a smaller slice.
+    /// The route in a smaller slice.
     const fn small(self) -> Self {
         Self { cap: SMALL, ..self }
     }
 
-    /// With less on the device than is charged, for this reason.
+    /// The route with less on the device than is charged, in permille, for this reason.
     const fn full_to(self, device_permille: u64, slack: &'static str) -> Self {
         Self { device_permille, slack, ..self }
     }
 
-    /// Known not to hold.
+    /// The route as one that does not hold yet, for this reason.
     #[allow(dead_code, reason = "none is left while every route holds")]
     const fn not_yet(self, reason: &'static str) -> Self {
         Self { expected: Expected::Fails(reason), ..self }
     }
 
-    /// On drivers of this CUDA version and later.
+    /// The route on drivers of this CUDA version and later.
     const fn since(self, since: i32) -> Self {
         Self { since, ..self }
     }
 
-    /// With a part of each of two GPUs.
+    /// The route with a part of each of two GPUs.
     const fn on_parts_of_two(self) -> Self {
         Self { gpus: Gpus::TwoParts, ..self }
     }
 
-    /// With this many pools that may have grown beyond what is used of them.
+    /// The route with this number of pools that may have grown beyond their use.
     const fn pools(self, pools: u64) -> Self {
         Self { pools, ..self }
     }
 
-    /// What must be charged at least when it is full, in thousandths, where a pool grows by so much.
+    /// Least charge of the full slice in permille of its cap, if a pool grows by `step`.
     pub(crate) fn promised(&self, step: Bytes) -> u64 {
         let block = 2 << 20;
         let unused = self.pools * step.get().saturating_sub(block);
         999_u64.saturating_sub((unused * 1000).div_ceil(self.cap.get()))
     }
 
-    /// On two whole V100s.
+    /// The route on two whole V100s.
     const fn on_two(self) -> Self {
         Self { cap: Bytes::mib(32_510), gpus: Gpus::TwoWhole, ..self }
     }
 }
 
-/// All of them.
+/// All routes, each with its family.
 pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Plain, "plain_large"),
     Route::new(Family::Plain, "legacy_32_bit"),

@@ -1,4 +1,4 @@
-//! All slices of a full GPU at once, and a slice whose size changes in the middle.
+//! All slices of a full GPU at once, and a slice that is resized while it is full.
 
 use e2e::{Node, Process, eventually};
 use tranche_domain::units::Bytes;
@@ -6,7 +6,7 @@ use tranche_domain::units::Bytes;
 use crate::observer::{Observer, Watch};
 use crate::trial::program;
 
-/// A program that fills its slice whenever it is told to.
+/// A program that fills its slice at the start, and again at each line `again`.
 struct Hoarder {
     process: Process,
     watch: Watch,
@@ -22,14 +22,14 @@ impl Hoarder {
         Self { process, watch }
     }
 
-    /// Waits until it is full; what it holds then.
+    /// Waits until its slice is full; returns its memory on the first GPU.
     #[track_caller]
     fn full(&mut self) -> Bytes {
         assert_eq!(self.process.line().as_deref(), Some("full"));
         self.watch.observer().held()[0].memory
     }
 
-    /// Has it fill up again.
+    /// Makes it fill its slice again; returns its memory on the first GPU.
     #[track_caller]
     fn again(&mut self) -> Bytes {
         assert!(self.process.say("again"));
@@ -78,7 +78,7 @@ fn a_slice_resized_in_the_middle_never_gets_more_than_it_may() {
     let before = hoarder.full();
     assert_full(before, Bytes::mib(4096), "at first");
     node.tranche(&["slice", "resize", "moving", "--memory", "2Gi"]).success();
-    assert_eq!(hoarder.again(), before, "what is over the new cap stays, and nothing is added");
+    assert_eq!(hoarder.again(), before, "memory over the new cap stays, and nothing is added");
     node.tranche(&["slice", "resize", "moving", "--memory", "6Gi"]).success();
     eventually("the larger size is usable", || match hoarder.again() {
         held if held.get() * 1000 >= Bytes::mib(6144).get() * 999 => Ok(()),

@@ -1,4 +1,4 @@
-//! One route, tried by a program in a slice, and what came of it.
+//! One route, tried by a program in a slice, and its result.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,40 +10,40 @@ use crate::neighbours::Neighbours;
 use crate::observer::{Observer, Seen, Watch};
 use crate::routes::{Expected, Gpus, Route};
 
-/// What came of a route.
+/// Result of a route that was tried.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
-    /// The route.
+    /// Name of the route in the program.
     pub(crate) name: &'static str,
-    /// What the slice may hold.
+    /// Memory cap of the slice on each GPU.
     cap: Bytes,
-    /// What must be charged of it when it is full, in thousandths.
+    /// Least charge of the full slice in permille of its cap.
     promised: u64,
-    /// What was seen of it.
+    /// Result of the samples while it was tried.
     seen: Seen,
-    /// Fill at the moments at which the program could get nothing more.
+    /// Fill at each moment at which the program was refused more memory.
     full: Vec<Full>,
-    /// What broke.
+    /// First error of the program or the neighbours, if any.
     complaint: Option<String>,
 }
 
 /// Fill of a slice in permille of its cap: of several devices, the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Full {
-    /// By what it is charged.
+    /// Part of the cap that is charged.
     charged: u64,
-    /// By what the device counts, with what contexts are charged beyond what they cost.
+    /// Part of the cap that the device counts, with the charge of contexts beyond their memory.
     device: u64,
 }
 
-/// What nobody reached.
+/// Fill of a program that printed no line `full`.
 const EMPTY: Full = Full { charged: 0, device: 0 };
 
 impl Trial {
-    /// Tries a route in a slice of its own, beside these.
+    /// Tries a route in a slice of its own beside neighbours.
     #[track_caller]
     pub(crate) fn of(node: &Node, route: &Route, neighbours: &Neighbours) -> Self {
-        // The slice of the trial before may not be gone yet.
+        // The slice of the trial before may not be deleted yet.
         static TRIALS: AtomicUsize = AtomicUsize::new(1);
         let slice = format!("{}-{}", route.name.replace('_', "-"), TRIALS.fetch_add(1, Relaxed));
         let cap = format!("{}Mi", route.cap.get() >> 20);
@@ -52,7 +52,7 @@ impl Trial {
             Gpus::TwoParts => &["--memory", &cap, "--gpu", "0,1"],
             Gpus::TwoWhole => &["-g", "2"],
         };
-        // What the one before held may not have come back yet.
+        // Memory of the trial before may not be released yet.
         let options = [share, &["--name", &slice, "--wait", "1m"]].concat();
         let program = program();
         let words = [program.as_os_str(), route.name.as_ref()];
@@ -85,7 +85,7 @@ impl Trial {
         Self { name: route.name, cap: route.cap, promised, seen, full, complaint }
     }
 
-    /// Bytes that were held beyond the cap.
+    /// Most memory that was held beyond the cap.
     pub(crate) fn overshoot(&self) -> Bytes {
         self.seen.ever.max(self.seen.most).saturating_sub(self.cap)
     }
@@ -99,7 +99,7 @@ impl Trial {
         self.full.split_first().map_or(EMPTY, |(first, rest)| rest.iter().fold(*first, least))
     }
 
-    /// What is wrong with it, if anything.
+    /// A description of the trial's fault, if it has one.
     pub(crate) fn fault(&self, route: &Route) -> Option<String> {
         if let Some(complaint) = &self.complaint {
             return Some(complaint.clone());
@@ -118,12 +118,12 @@ impl Trial {
         })
     }
 
-    /// Why the device counts less than is charged, in words for the report.
+    /// Reason for which the device counts less than is charged, for the report; else empty.
     pub(crate) fn slack(route: &Route) -> String {
         if route.slack.is_empty() { String::new() } else { format!(" ({})", route.slack) }
     }
 
-    /// Fails what ought to hold and does not, or ought not and does.
+    /// An error if the trial differs from the route's expected result.
     pub(crate) fn verdict(&self, route: &Route) -> Result<(), String> {
         match (self.fault(route), route.expected) {
             (None, Expected::Holds) => Ok(()),
@@ -133,7 +133,7 @@ impl Trial {
                 Ok(())
             }
             (None, Expected::Fails(_)) => {
-                Err(format!("{} holds now; it is no longer to be expected to fail", self.name))
+                Err(format!("{} holds now; remove its expected failure", self.name))
             }
         }
     }
@@ -155,14 +155,13 @@ impl fmt::Display for Trial {
     }
 }
 
-/// What a slice is charged, in thousandths of its cap.
+/// Charge of a slice in permille of its cap, on the device where it is least.
 fn charged(node: &Node, slice: &str) -> u64 {
     let slice = node.slice(slice);
     slice.devices.iter().map(|on| on.used.get() * 1000 / on.cap.get()).min().unwrap_or(0)
 }
 
-/// What a slice holds, with what it is charged for each context beyond its cost. Of several devices, the one
-/// that is least full.
+/// Memory of a slice with the charge of its contexts beyond their memory, on the least full device.
 fn plain_and_contexts(watch: &Watch, reserve: Bytes) -> Bytes {
     let held = watch.observer().held();
     let in_use = held.iter().filter(|held| held.memory > Bytes::ZERO);
@@ -170,7 +169,7 @@ fn plain_and_contexts(watch: &Watch, reserve: Bytes) -> Bytes {
     sums.min().unwrap_or(Bytes::ZERO)
 }
 
-/// The program that knows the routes.
+/// Path of the program that has the routes, compiled if necessary.
 #[track_caller]
 pub(crate) fn program() -> std::path::PathBuf {
     match compile("tests/e2e/clients/escape/main.c", &[]) {

@@ -1,4 +1,4 @@
-//! The files that monitoring is set up with, read as far as the tests need.
+//! Files of `docs/monitoring`, read as far as the tests need.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,15 +65,15 @@ pub(crate) fn questions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text("tranche-dashboard.json")).expect("it is JSON");
     let panels = dashboard["panels"].as_array().expect("there are panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    targets.map(|target| target["expr"].as_str().expect("each target asks something").to_owned()).collect()
+    targets.map(|target| target["expr"].as_str().expect("each target has a query").to_owned()).collect()
 }
 
-/// The figures that rules are about.
+/// Figures that the rules name.
 pub(crate) fn figures_of_rules() -> BTreeSet<String> {
     values(&text("tranche-alerts.yml"), "expr: ").flat_map(figures).collect()
 }
 
-/// The figures that the dashboard shows.
+/// Figures that the dashboard shows.
 pub(crate) fn figures_of_dashboard() -> BTreeSet<String> {
     let variables = text("tranche-dashboard.json");
     let variables = variables
@@ -83,7 +83,7 @@ pub(crate) fn figures_of_dashboard() -> BTreeSet<String> {
     questions().into_iter().chain(variables).flat_map(|question| figures(&question)).collect()
 }
 
-/// The names of figures in a question: all words that begin as they do.
+/// Names of figures in a query: all words with the prefix of one.
 fn figures(question: &str) -> Vec<String> {
     let words = question.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let named =

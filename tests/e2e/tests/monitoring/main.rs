@@ -16,10 +16,10 @@ use tranche_exposition::Address;
 
 use page::Page;
 
-/// Half, and half again.
+/// A profile of half a GPU, and a layout with it.
 const PROFILES: &str = "[[profile]]\nname = 'gpu-50'\nfraction = 0.5\n[[layout]]\nprofiles = ['gpu-50']\n";
 
-/// A node on which everything has happened that leaves a figure, and its plugin.
+/// A node with a project, and its device plugin: both publish figures.
 struct Watched {
     node: Node,
     plugin: Process,
@@ -111,7 +111,7 @@ fn promtool_finds_nothing_wrong_with_what_is_published() {
     let watched = Watched::start();
     let tenant = watched.node.tenant(&["-g", "0.5"]).ready();
     watched.node.set_gpu(3, &["--xid", "48"]);
-    let daemon = eventually("the daemon has heard of the fault", || {
+    let daemon = eventually("the daemon has recorded the fault", || {
         watched
             .daemon_page()
             .and_then(|page| page.has("tranche_gpu_fault").then_some(page).ok_or("no".into()))
@@ -139,11 +139,11 @@ fn a_slices_figures_are_what_it_has_and_what_it_was_denied() {
     let view = node.slice("half");
     page.is("tranche_slice_memory_cap_bytes", &slice, view.devices[0].cap.get() as f64).expect("the cap");
     page.is("tranche_slice_memory_used_bytes", &slice, view.devices[0].used.get() as f64)
-        .expect("what it uses");
+        .expect("its charge");
     page.is("tranche_slice_compute_request_ratio", &slice, 0.5).expect("its share");
     assert!(page.value("tranche_slice_memory_denials_total", &slice) >= Some(1.0), "{}", page.text());
     let whose = [("namespace", "default"), ("pod", "train"), ("container", "main"), ("tier", "preload")];
-    page.is("tranche_slice_info", &whose, 1.0).expect("whom it is for");
+    page.is("tranche_slice_info", &whose, 1.0).expect("the pod that it is for");
     page.is("tranche_slices", &[], 1.0).expect("it is counted");
     page.is("tranche_slice_requests_total", &[("outcome", "created")], 1.0).expect("it was made");
     tenant.end();
@@ -167,13 +167,13 @@ fn a_projects_figures_are_what_it_has_wants_and_gave_back() {
     };
     submit("borrows", "a", "8");
     let of = |name: &str, labels: &[(&str, &str)], value: f64| page_of(&node)?.is(name, labels, value);
-    eventually("it runs, on what nobody wants", || {
+    eventually("it runs on GPUs that no other project requests", || {
         of("tranche_project_jobs", &[("project", "a"), ("state", "running")], 1.0)
     });
     of("tranche_project_allocated_gpus", &[("project", "a")], 8.0).expect("all of it");
     of("tranche_project_quota_gpus", &[("project", "a")], 2.0).expect("its quota");
     submit("wants-back", "b", "6");
-    eventually("it gave way, and waits", || {
+    eventually("it is preempted, and waits", || {
         of("tranche_project_preemptions_total", &[("project", "a")], 1.0)?;
         of("tranche_project_jobs", &[("project", "a"), ("state", "queued")], 1.0)?;
         of("tranche_project_allocated_gpus", &[("project", "b")], 6.0)
@@ -184,7 +184,7 @@ fn a_projects_figures_are_what_it_has_wants_and_gave_back() {
         node.tranche(&["gpu", "cordon", &gpu.to_string()]).success();
     }
     submit("promised", "a", "1");
-    eventually("what is promised is not to be had", || {
+    eventually("GPUs of its quota are not available", || {
         of("tranche_project_owed_jobs", &[("project", "a")], 1.0)
     });
     of("tranche_project_preemptions_total", &[("project", "b")], 0.0).expect("it is within its quota");
@@ -192,7 +192,7 @@ fn a_projects_figures_are_what_it_has_wants_and_gave_back() {
 }
 
 #[test]
-fn gpu_time_goes_on_being_counted_when_its_slice_ends_and_comes_again() {
+fn gpu_time_is_counted_across_recreation_of_slice() {
     let node = Node::simulated("v100x8");
     let used =
         |name, labels: &[(&str, &str)]| page_of(&node).map(|page| page.value(name, labels).unwrap_or(0.0));
@@ -216,7 +216,7 @@ fn gpu_time_goes_on_being_counted_when_its_slice_ends_and_comes_again() {
 }
 
 #[test]
-fn whether_the_daemon_lives_and_is_ready_is_told() {
+fn probes_report_health_and_readiness_of_the_daemon() {
     let mut node = Node::simulated("v100x8");
     let address = Address::Unix(node.dir().join("run/metrics.sock"));
     for path in ["/healthz", "/readyz"] {
@@ -269,7 +269,7 @@ fn promtool_accepts_the_rules_and_each_alert_is_raised_in_a_test() {
 }
 
 #[test]
-fn operators_are_told_what_to_do_about_each_alert_and_about_no_other() {
+fn exactly_the_alerts_of_the_rules_have_advice() {
     let advice = files::advised();
     assert_eq!(files::alerts(), advice, "in the rules, and in docs/operations.md");
 }
@@ -293,27 +293,30 @@ fn promtool_accepts_every_question_of_the_dashboard() {
 }
 
 #[test]
-fn a_driver_that_hangs_keeps_nobody_waiting_and_is_said_to() {
+fn hanging_driver_is_reported_and_delays_no_page() {
     let node = Node::simulated("v100x8");
     let address = Address::Unix(node.dir().join("run/metrics.sock"));
     let uuid = |gpu: usize| node.smi().gpus[gpu].uuid.to_string();
     let (dumb, well) = (uuid(2), uuid(3));
     eventually("all GPUs answer", || page_of(&node)?.is("tranche_gpu_up", &[("gpu", &dumb)], 1.0));
     node.set_gpu(2, &["--hangs", "on"]);
-    // The look that was under way may have ended.
-    page_of(&node).expect("a page with what was seen before");
+    // The sample under way may have ended.
+    page_of(&node).expect("a page with earlier samples");
     let begun = std::time::Instant::now();
-    let page = eventually("it is said not to answer", || {
+    let page = eventually("it is reported not to answer", || {
         let page = page_of(&node)?;
         page.is("tranche_gpu_up", &[("gpu", &dumb)], 0.0)?;
         Ok(page)
     });
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert!(page.value("tranche_gpu_memory_used_bytes", &[("gpu", &dumb)]).is_some(), "as it was seen last");
+    assert!(
+        page.value("tranche_gpu_memory_used_bytes", &[("gpu", &dumb)]).is_some(),
+        "as it was sampled last"
+    );
     assert!(page.value("tranche_gpu_seen_age_seconds", &[("gpu", &dumb)]) >= Some(4.0), "{}", page.text());
     page.is("tranche_gpu_up", &[("gpu", &well)], 1.0).expect("the others answer");
     assert!(page.value("tranche_gpu_seen_age_seconds", &[("gpu", &well)]) <= Some(4.0), "{}", page.text());
-    eventually("it is not ready, and says why", || match tranche_exposition::ask(&address, "/readyz") {
+    eventually("it is not ready, with the reason", || match tranche_exposition::ask(&address, "/readyz") {
         Err(error) if error.to_string().contains("the driver has not answered") => Ok(()),
         other => Err(format!("{other:?}")),
     });

@@ -1,4 +1,4 @@
-//! Page of a program at one moment.
+//! Page of a program at one moment, as Prometheus reads it.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl Page {
         &self.0
     }
 
-    /// Tests if there is a sample of that name, whatever its labels.
+    /// True if there is a sample of that name, whatever its labels.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.samples(name).next().is_some()
     }

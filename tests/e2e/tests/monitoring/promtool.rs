@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::files;
 
-/// Tests if it is installed; prints a skip if not.
+/// True if it is installed; else a skip is reported.
 pub(crate) fn is_there() -> bool {
     let there = Command::new("promtool")
         .arg("--version")
@@ -21,13 +21,13 @@ pub(crate) fn is_there() -> bool {
     there
 }
 
-/// Runs it in the folder of the rules, and fails the test if it finds something.
+/// Runs it in the folder of the rules; fails if it reports an error.
 pub(crate) fn run(arguments: &[&str]) {
     let output = Command::new("promtool").args(arguments).current_dir(files::folder()).output();
     expect_nothing_wrong(&output.expect("promtool was there before"), &arguments.join(" "));
 }
 
-/// Has it judge what a program publishes.
+/// Checks a page with it; fails if it reports an error.
 pub(crate) fn check_metrics(page: &str) {
     let mut checker = Command::new("promtool")
         .args(["check", "metrics"])
@@ -44,7 +44,7 @@ pub(crate) fn check_metrics(page: &str) {
 
 #[track_caller]
 fn expect_nothing_wrong(output: &Output, about: &str) {
-    let said =
+    let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promtool says\n{said}\nabout\n{about}");
+    assert!(output.status.success(), "promtool reports\n{text}\non\n{about}");
 }

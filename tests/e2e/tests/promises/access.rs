@@ -1,6 +1,6 @@
-//! Who may do what: everybody looks, members of a group have slices of their own, root may do anything.
+//! Rights: all users may read, members of a group may have slices of their own, root may do anything.
 //!
-//! Real users, by numbers that nobody has here: the kernel says who calls.
+//! The tests run as real users, by uids that are unused here: the kernel identifies the caller.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,13 +9,13 @@ use std::process::Command;
 
 use e2e::{Node, Outcome, skip};
 
-/// Users of no name.
+/// Uids of users without names.
 pub(crate) const ALICE: u32 = 54321;
 const BOB: u32 = 54322;
-/// What is refused.
+/// Exit code of a refused request.
 const REFUSED: i32 = 1;
 
-/// A node that others can reach, whose slices a group may make.
+/// A node that other users can reach, on which a group may have slices.
 pub(crate) struct Shared {
     pub(crate) node: Node,
     group: Group,
@@ -27,7 +27,7 @@ struct Group {
 }
 
 impl Group {
-    /// Any that is not root's.
+    /// The first group that is not root's.
     fn any() -> Option<Self> {
         let text = fs::read_to_string("/etc/group").ok()?;
         text.lines().find_map(|line| {
@@ -39,7 +39,7 @@ impl Group {
 }
 
 impl Shared {
-    /// With this configured besides the group; nothing where this cannot be tried.
+    /// A node with this configuration besides the group; `None`, with a skip, if this is not root.
     pub(crate) fn with(configuration: &str) -> Option<Self> {
         let Some(group) = Group::any().filter(|_| nix::unistd::geteuid().is_root()) else {
             skip("only root can be several users, and a group besides root's is needed");
@@ -53,7 +53,7 @@ impl Shared {
             shim.display()
         ));
         let library = node.stage().shim();
-        // What looks after a job's members is looked for beside the library.
+        // The job runner is searched for beside the library.
         let shepherd = "tranche-shepherd";
         let copies = [
             (node.stage().command(), node.dir().join("tranche")),
@@ -61,8 +61,8 @@ impl Shared {
             (library, shim),
         ];
         for (from, to) in copies {
-            // Not by ourselves: a process that another test starts meanwhile would inherit the open file, and what is
-            // open for writing cannot be run.
+            // Not in this process: a process that another test starts meanwhile would inherit the open file, and a file
+            // that is open for writing cannot be executed.
             node.run(node.command("cp").arg(from).arg(&to)).success();
             open_to_all(&to);
         }
@@ -71,7 +71,7 @@ impl Shared {
         Some(Self { node, group })
     }
 
-    /// `tranche` by a user who is in the group or not.
+    /// Runs `tranche` as a user, with or without the group.
     pub(crate) fn by(&self, uid: u32, member: bool, arguments: &[&str]) -> Outcome {
         let mut command: Command = self.node.command("setpriv");
         command.arg(format!("--reuid={uid}")).arg(format!("--regid={uid}"));
@@ -81,11 +81,11 @@ impl Shared {
 }
 
 fn open_to_all(path: &Path) {
-    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(path, Permissions::from_mode(0o755)).expect("its owner may change its mode");
 }
 
 #[test]
-fn anybody_may_look_and_is_told_which_group_may_do_more() {
+fn any_user_may_read_and_refusals_name_the_group() {
     let Some(shared) = Shared::with("") else { return };
     shared.node.tranche(&["slice", "create", "roots", "-g", "0.5"]).success();
     assert!(shared.by(ALICE, false, &["smi"]).success().contains("roots"));
@@ -109,7 +109,7 @@ fn anybody_may_look_and_is_told_which_group_may_do_more() {
 }
 
 #[test]
-fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
+fn member_changes_own_slices_and_reads_those_of_others() {
     let Some(shared) = Shared::with("") else { return };
     shared.by(ALICE, true, &["slice", "create", "hers", "-g", "0.2"]).success();
     shared.by(ALICE, true, &["run", "-g", "0.2", "--", "true"]).success();
@@ -124,7 +124,7 @@ fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
     }
     shared.by(ALICE, true, &["slice", "resize", "hers", "-g", "0.3"]).success();
     shared.by(ALICE, true, &["slice", "freeze", "hers"]).success();
-    // Root may do anything, and who has lost the group may still give back.
+    // Root may do anything, and a user without the group may still delete.
     shared.node.tranche(&["slice", "thaw", "hers"]).success();
     shared.by(ALICE, false, &["slice", "freeze", "hers"]).refused(REFUSED, &["may delete it", "any more"]);
     shared.by(ALICE, false, &["slice", "delete", "hers"]).success();
@@ -132,7 +132,7 @@ fn a_member_has_slices_of_their_own_and_only_looks_at_those_of_others() {
 }
 
 #[test]
-fn nobody_but_root_cordons_drains_uncordons_or_forgets() {
+fn only_root_cordons_drains_uncordons_or_forgets() {
     let Some(shared) = Shared::with("") else { return };
     shared.by(ALICE, true, &["slice", "create", "hers", "-g", "0.2"]).success();
     shared.node.tranche(&["gpu", "cordon", "0"]).success();
@@ -153,7 +153,7 @@ fn nobody_but_root_cordons_drains_uncordons_or_forgets() {
 }
 
 #[test]
-fn nobody_but_root_has_more_slices_than_the_configuration_lets_them() {
+fn only_root_exceeds_the_slices_per_user() {
     let Some(shared) = Shared::with("slices_per_user = 2") else { return };
     for name in ["a", "b"] {
         shared.by(ALICE, true, &["slice", "create", name, "-g", "0.1"]).success();

@@ -1,4 +1,4 @@
-//! What people get wrong, and what they are told.
+//! Wrong requests of users, and the answers to them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,15 +6,15 @@ use std::os::unix::process::CommandExt;
 
 use e2e::{Node, eventually};
 
-/// What was asked for, the exit code, and words that the answer must have.
+/// Arguments, the exit code, and words that the answer must contain.
 type Row<'a> = (&'a [&'a str], i32, &'a [&'a str]);
 
-/// The command line itself makes no sense.
+/// Exit code of an invalid command line.
 const USAGE: i32 = 2;
-/// It makes sense, but cannot be had.
+/// Exit code of a valid request that is refused.
 const REFUSED: i32 = 1;
 
-/// A user who owns nothing here.
+/// Uid of a user that owns nothing here.
 const NOBODY: u32 = 65534;
 
 #[track_caller]
@@ -51,7 +51,7 @@ fn a_share_that_is_none_is_refused_in_words_that_help() {
 }
 
 #[test]
-fn a_slice_that_does_not_fit_says_what_is_free_where() {
+fn refusal_for_lack_of_room_names_free_memory() {
     let node = Node::simulated("v100x8");
     for gpu in 0..8 {
         node.tranche(&["slice", "create", &format!("s{gpu}"), "-g", "0.7", "--gpu", &gpu.to_string()])
@@ -111,7 +111,7 @@ fn a_name_that_is_taken_or_impossible_is_refused() {
 }
 
 #[test]
-fn a_slice_that_is_not_there_is_said_to_be_missing() {
+fn missing_slice_is_refused_by_name() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "here", "-g", "0.2"]).success();
     assert_refused(
@@ -132,7 +132,7 @@ fn a_slice_in_use_is_not_deleted_without_force() {
     let mut tenant = node.tenant(&["--slice", "busy"]).ready();
     let pid = tenant.pid().to_string();
     assert_refused(&node, &[(&["slice", "delete", "busy"], REFUSED, &["busy", "in use", "--force", &pid])]);
-    assert!(tenant.info().1.get() > 0, "the program goes on");
+    assert!(tenant.info().1.get() > 0, "the program continues");
     node.tranche(&["slice", "delete", "busy", "--force"]).success();
     eventually("the program has ended", || match tenant.process().runs() {
         true => Err("it runs".to_string()),
@@ -176,7 +176,7 @@ fn slices_do_not_nest() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_said_not_to() {
+fn unknown_command_is_refused_by_name() {
     let node = Node::simulated("h200x1");
     assert_refused(
         &node,
@@ -209,15 +209,15 @@ fn a_daemon_that_is_not_running_comes_with_how_to_start_it() {
 }
 
 #[test]
-fn a_socket_without_permission_says_who_may_use_it() {
+fn socket_without_permission_is_refused_with_the_reason() {
     let node = Node::simulated("h200x1");
     let socket = node.socket();
     let mut command = node.command(node.stage().command());
     if nix::unistd::geteuid().is_root() {
-        // Root may do anything, so somebody else asks, with a copy of the program that they can reach.
+        // Root may do anything, so another user makes the request, by a copy of the program that it can reach.
         let copy = node.dir().join("tranche");
-        // Not by ourselves: a process that another test starts meanwhile would inherit the open file, and what
-        // is open for writing cannot be run.
+        // Not in this process: a process that another test starts meanwhile would inherit the open file, and a file
+        // that is open for writing cannot be executed.
         node.run(node.command("cp").arg(node.stage().command()).arg(&copy)).success();
         for open in [node.dir(), socket.parent().unwrap(), &copy] {
             fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
@@ -236,7 +236,7 @@ fn a_socket_without_permission_says_who_may_use_it() {
 }
 
 #[test]
-fn a_corrupt_state_file_is_kept_aside_and_spoken_of() {
+fn corrupt_state_file_is_set_aside_and_reported() {
     for rubbish in ["", "{ not json", "\0\0\0\0", "{\"version\":4000000000}"] {
         let mut node = Node::simulated("h200x1");
         node.tranche(&["slice", "create", "before", "-g", "0.5"]).success();
@@ -250,11 +250,11 @@ fn a_corrupt_state_file_is_kept_aside_and_spoken_of() {
         }
         node.start_daemon();
         let snapshot = node.smi();
-        let told = snapshot.notes.join("\n");
+        let notes = snapshot.notes.join("\n");
         let aside: Vec<_> = node.state_dir().read_dir().unwrap().map(|file| file.unwrap().path()).collect();
         let kept = aside.iter().find(|path| fs::read_to_string(path).is_ok_and(|text| text == rubbish));
-        let Some(kept) = kept else { panic!("{rubbish:?} was not kept: {aside:?}\n{told}") };
-        assert!(told.contains(&*kept.file_name().unwrap().to_string_lossy()), "{rubbish:?}: {told}");
+        let Some(kept) = kept else { panic!("{rubbish:?} was not kept: {aside:?}\n{notes}") };
+        assert!(notes.contains(&*kept.file_name().unwrap().to_string_lossy()), "{rubbish:?}: {notes}");
         let table = node.tranche(&["smi"]).success();
         assert!(table.contains("state"), "{table}");
         node.tranche(&["slice", "create", "after", "-g", "0.5"]).success();
@@ -280,6 +280,6 @@ fn a_bad_value_in_the_configuration_is_refused_with_those_that_there_are() {
     let mut command = node.command(node.stage().daemon());
     command.arg("--config").arg(&file);
     let outcome = node.run(&mut command);
-    let said = ["tranched.toml", "line 1", "metered", "`uncounted`", "`counted`"];
-    outcome.refused(outcome.code.unwrap_or(0).max(1), &said);
+    let words = ["tranched.toml", "line 1", "metered", "`uncounted`", "`counted`"];
+    outcome.refused(outcome.code.unwrap_or(0).max(1), &words);
 }

@@ -1,6 +1,6 @@
 //! Promise 1: a slice never holds more device memory than its cap, and can use all of it.
 //!
-//! The judge is the device: what the simulated GPU says each process holds, contexts included.
+//! The reference is the simulated GPU's own figure for each process, contexts included.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tranche_domain::units::{Bytes, MIB};
 
 use crate::{HALF_V100, WHOLE_V100};
 
-/// Tenants that share a slice which was made before them.
+/// Starts tenants in a slice that exists already.
 #[track_caller]
 fn tenants_of(node: &Node, slice: &str, count: usize) -> Vec<Tenant> {
     (0..count).map(|_| node.tenant(&["--slice", slice]).ready()).collect()
@@ -30,11 +30,11 @@ fn random_allocation_from_many_threads_never_takes_a_slice_over_its_cap() {
     node.tranche(&["slice", "create", "half", "-g", "0.5", "--gpu", "0"]).success();
     node.tranche(&["slice", "create", "third", "-g", "0.3", "--gpu", "0"]).success();
     let mut slices = [("half", tenants_of(&node, "half", 3)), ("third", tenants_of(&node, "third", 3))];
-    let everybody = slices.iter_mut().flat_map(|(_, tenants)| tenants);
-    for (seed, tenant) in (1..).zip(everybody) {
+    let all = slices.iter_mut().flat_map(|(_, tenants)| tenants);
+    for (seed, tenant) in (1..).zip(all) {
         tenant.say(&format!("churn 4 5000 {} {seed}", 4u64 << 30));
     }
-    // The tenants answer only when done, so who they are is asked of the daemon, once.
+    // The tenants answer only when done, so that their pids are read from the daemon, once.
     let snapshot = node.smi();
     let members = ["half", "third"].map(|name| {
         let slice = snapshot.slice(name);
@@ -52,16 +52,16 @@ fn random_allocation_from_many_threads_never_takes_a_slice_over_its_cap() {
     }
     assert!(instants >= 20, "only {instants} instants were observed");
     for (name, tenants) in &mut slices {
-        let heard = tenants.iter_mut().map(Tenant::hear_numbers);
-        let outcomes: Vec<_> = heard.map(|counts| counts.expect("no thread met an error")).collect();
+        let answers = tenants.iter_mut().map(Tenant::hear_numbers);
+        let outcomes: Vec<_> = answers.map(|counts| counts.expect("no thread met an error")).collect();
         let counts = |at: usize| -> u64 { outcomes.iter().map(|counts| counts[at]).sum() };
-        assert!(counts(0) > 100, "{name} was given too little to prove anything: {outcomes:?}");
-        assert!(counts(1) > 0, "{name} never came up against its cap: {outcomes:?}");
+        assert!(counts(0) > 100, "{name} got too little for a conclusion: {outcomes:?}");
+        assert!(counts(1) > 0, "{name} never reached its cap: {outcomes:?}");
     }
     for (_, tenants) in slices {
         tenants.into_iter().for_each(|tenant| assert_eq!(tenant.end().code, Some(0)));
     }
-    eventually("all memory is back", || match node.device().held() {
+    eventually("all memory is released", || match node.device().held() {
         Bytes::ZERO => Ok(()),
         held => Err(format!("{held} are held")),
     });
@@ -103,16 +103,16 @@ fn allocations_smaller_than_a_block_hold_nothing_over_the_cap() {
     let mut tenant = node.tenant(&["--memory", "1Gi", "--name", "small"]).ready();
     let pid = tenant.pid();
     tenant.say("sprinkle 4096 1153433 200 7");
-    let sprinkled = watch_until_heard(&node, &mut tenant, pid, Bytes::mib(1024));
+    let sprinkled = watch_until_answer(&node, &mut tenant, pid, Bytes::mib(1024));
     assert!(sprinkled >= Bytes::mib(512), "only {sprinkled} of 1 GiB could be used");
     tenant.drop_all();
     let reserve = node.smi().gpus[0].context_reserve;
     assert_within(node.slice("small").used(), reserve, "a tenant that freed everything");
 }
 
-/// Watches the device while the tenant works, then once more.
+/// Compares the device's figure with the cap while the tenant works and once more; returns its answer.
 #[track_caller]
-fn watch_until_heard(node: &Node, tenant: &mut Tenant, pid: u32, cap: Bytes) -> Bytes {
+fn watch_until_answer(node: &Node, tenant: &mut Tenant, pid: u32, cap: Bytes) -> Bytes {
     for _ in 0..20 {
         assert_within(node.device().held_by(0, &[pid]), cap, "the slice");
     }
@@ -133,11 +133,11 @@ fn every_way_to_allocate_counts() {
         let given = Bytes::new(answer.unwrap_or_else(|error| panic!("{kind}: {error:?}"))[0]);
         assert!(given > Bytes::mib(3 * 1024), "{kind}: only {given} were given");
         let held = node.device().held_by(0, &[pid]);
-        assert!(held >= given, "{kind}: the device knows of {held} only, {given} were given");
+        assert!(held >= given, "{kind}: the device counts {held} only, {given} were given");
         assert_within(held, cap, &kind.to_string());
         assert_eq!(tenant.alloc(Kind::Plain, Bytes::mib(64)), Err(CudaError::OUT_OF_MEMORY), "after {kind}");
         tenant.drop_all();
-        assert_eq!(tenant.info().0, before, "{kind}: what was freed is free again");
+        assert_eq!(tenant.info().0, before, "{kind}: freed memory is free again");
     }
 }
 
@@ -182,13 +182,13 @@ fn memory_of_a_killed_process_comes_back() {
     tenants[0].kill();
     let survivor = &mut tenants[1];
     let pid = survivor.pid();
-    eventually("the survivor gets all that the dead one held", || {
+    eventually("the survivor gets the memory of the killed process", || {
         let more = survivor.fill();
         let held = node.device().held_by(0, &[pid]);
         assert_within(held, HALF_V100, "the survivor");
         if held > full { Ok(()) } else { Err(format!("it holds {held}, {more} of it new")) }
     });
-    eventually("the dead one is out of sight", || match node.slice("mourning").pids() {
+    eventually("the killed process is not listed", || match node.slice("mourning").pids() {
         left if left == [pid] => Ok(()),
         left => Err(format!("{left:?}")),
     });
@@ -235,7 +235,7 @@ fn half_of_each_of_two_gpus_is_two_devices_of_half_the_size() {
 }
 
 #[test]
-fn memory_can_be_asked_for_by_size() {
+fn memory_can_be_requested_by_size() {
     let node = Node::simulated("v100x8");
     let mut tenant = node.tenant(&["--memory", "16Gi"]).ready();
     assert_eq!(tenant.info().1, Bytes::mib(16384));
@@ -260,7 +260,7 @@ fn fractions_of_one_gpu_never_sum_to_more_than_the_gpu() {
     }
 }
 
-/// More allocations than the 1,048,384 for which a ledger has room where addresses are few.
+/// More allocations than the 1,048,384 for which a ledger has room where addresses are scarce.
 const MANY: u64 = 1_100_000;
 
 #[test]
@@ -272,17 +272,17 @@ fn more_than_a_million_allocations_are_charged_to_the_block_and_given_back() {
         let words = [program.as_os_str(), many.as_ref()];
         let options = ["--memory", "2Gi", "--gpu", "0", "--name", "many"];
         let mut process = Process::start(&mut node.run_in_slice(&options, &words));
-        let mut charged_when_it_says_so = || {
+        let mut charge_when_full = || {
             assert_eq!(process.line().as_deref(), Some("full"), "{driver}");
             let charged = node.slice("many").devices[0].used;
             assert!(process.say("go on"));
             charged
         };
-        let before = charged_when_it_says_so();
+        let before = charge_when_full();
         let blocks = MANY.div_ceil((2 << 20) / 512);
-        let full = charged_when_it_says_so();
+        let full = charge_when_full();
         assert_eq!(full, before.saturating_add(Bytes::mib(2 * blocks)), "{driver}: 512 bytes each");
-        assert_eq!(charged_when_it_says_so(), before, "{driver}: all of it is freed");
+        assert_eq!(charge_when_full(), before, "{driver}: all of it is freed");
         assert_eq!(process.end().code, Some(0), "{driver}");
     }
 }

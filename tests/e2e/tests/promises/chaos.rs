@@ -1,4 +1,4 @@
-//! Promises 1 and 6 together: caps hold at any instant, whoever is killed whenever.
+//! Promises 1 and 6 together: caps hold at any instant while processes and the daemon are killed.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const DAEMON_DEATHS: [Duration; 3] =
     [Duration::from_millis(1500), Duration::from_millis(3500), Duration::from_millis(5500)];
 const ABSENCE: Duration = Duration::from_millis(700);
 
-/// A slice, its processes, and all pids that ever were its.
+/// A slice, its processes, and the pids of all processes that it ever had.
 struct Family {
     name: &'static str,
     cap: Bytes,
@@ -28,13 +28,13 @@ impl Family {
         family
     }
 
-    /// One more process, which allocates and frees at random until it is killed.
+    /// Starts a process that allocates and frees at random until it is killed.
     #[track_caller]
     fn grow(&mut self, node: &Node, seed: usize) {
         let mut tenant = node.tenant(&["--slice", self.name]);
         self.pids.push(tenant.pid());
         tenant.init().expect("the driver begins");
-        // Its siblings may hold all there is; sooner or later one of them frees something.
+        // Its siblings may hold the whole cap, until one of them frees a piece.
         eventually("there is room for a context", || {
             tenant.ask("context 0").map_err(|error| format!("{error:?}"))
         });
@@ -42,7 +42,7 @@ impl Family {
         self.tenants.push(tenant);
     }
 
-    /// The process that has lived longest dies.
+    /// Kills the oldest process.
     #[track_caller]
     fn shrink(&mut self) {
         let mut victim = self.tenants.remove(0);
@@ -90,7 +90,7 @@ fn caps_hold_while_processes_and_the_daemon_are_killed() {
             family.shrink();
         }
     }
-    eventually("all memory is back", || match node.device().held() {
+    eventually("all memory is released", || match node.device().held() {
         Bytes::ZERO => Ok(()),
         held => Err(format!("{held} are held")),
     });

@@ -1,4 +1,4 @@
-//! Programs written as others write them, and programs that nobody here wrote: all see the slice.
+//! Programs that are written as usual, and programs of other projects: all of them see the slice.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,11 +11,11 @@ use tranche_domain::units::Bytes;
 
 use crate::HALF_V100;
 
-/// What a program in half a V100 prints, one line of JSON.
+/// Output of a program in half a V100: one line of JSON.
 #[track_caller]
 fn report_of(node: &Node, words: &[impl AsRef<std::ffi::OsStr>]) -> Value {
-    let said = node.run(&mut node.run_in_slice(&["-g", "0.5"], words)).success();
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}\n{said}"))
+    let output = node.run(&mut node.run_in_slice(&["-g", "0.5"], words)).success();
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}\n{output}"))
 }
 
 // ---- C ----
@@ -53,10 +53,10 @@ fn a_c_program_that_opens_the_driver_sees_the_slice_on_every_road() {
 fn a_c_program_sees_the_slice_through_every_door() {
     let node = Node::simulated("v100x8");
     let program = compile("tests/e2e/clients/doors.c", &[]).expect("it needs nothing but libc");
-    let said = node.run(&mut node.run_in_slice(&["-g", "0.5"], &[program])).success();
-    assert_eq!(said.lines().count(), 8, "{said}");
+    let output = node.run(&mut node.run_in_slice(&["-g", "0.5"], &[program])).success();
+    assert_eq!(output.lines().count(), 8, "{output}");
     let half = HALF_V100.get().to_string();
-    for line in said.lines() {
+    for line in output.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let piece = (64u64 << 20).to_string();
         let expected = [words[0], "1", &half, &half, &piece, "2"];
@@ -68,12 +68,12 @@ fn a_c_program_sees_the_slice_through_every_door() {
 }
 
 #[test]
-fn a_c_program_gets_all_of_its_slice_and_no_more() {
+fn c_program_gets_exactly_its_slice() {
     let node = Node::simulated("v100x8");
     let program = compile("tests/clients/cap.c", &[]).expect("it needs nothing but libc");
     let report = report_of(&node, &[program]);
     let reserve = node.smi().gpus[0].context_reserve;
-    let filled = Bytes::new(report["filled"].as_u64().expect("it says how much it filled"));
+    let filled = Bytes::new(report["filled"].as_u64().expect("it reports the size that it filled"));
     let usable = filled.saturating_add(reserve);
     assert!(usable <= HALF_V100, "{report}");
     assert!(usable.get() * 1000 >= HALF_V100.get() * 999, "{report}");
@@ -99,22 +99,22 @@ fn cudarc_sees_the_slice() {
     let words =
         [workload.as_os_str(), "--memory".as_ref(), "100Mi".as_ref(), "--launches".as_ref(), "10".as_ref()];
     let report = report_of(&node, &words);
-    assert!(says(&report, HALF_V100.get()), "{} is nowhere in\n{report:#}", HALF_V100.get());
+    assert!(contains(&report, HALF_V100.get()), "{} is nowhere in\n{report:#}", HALF_V100.get());
 }
 
-/// Tests if a number stands anywhere in a document.
-fn says(document: &Value, number: u64) -> bool {
+/// True if a document contains a number at any depth.
+fn contains(document: &Value, number: u64) -> bool {
     match document {
         Value::Number(found) => found.as_u64() == Some(number),
-        Value::Array(items) => items.iter().any(|item| says(item, number)),
-        Value::Object(fields) => fields.values().any(|field| says(field, number)),
+        Value::Array(items) => items.iter().any(|item| contains(item, number)),
+        Value::Object(fields) => fields.values().any(|field| contains(field, number)),
         _ => false,
     }
 }
 
 // ---- Python ----
 
-/// The virtual environment of the Python clients, made once; nothing if this machine cannot make it.
+/// The virtual environment of the Python clients, made once; `None`, with a skip, if that fails.
 fn venv() -> Option<&'static Path> {
     static VENV: OnceLock<Result<String, String>> = OnceLock::new();
     const MOST: Duration = Duration::from_secs(480); // it fetches 900 MB the first time
@@ -139,7 +139,7 @@ fn client(name: &str) -> String {
     format!("{}/../clients/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A V100 that two slices share: half of it is ours and in use by a tenant, some of the rest by a neighbour.
+/// A V100 with a tenant in the slice `ours` of half of it, and a neighbour in another slice.
 struct Shared {
     node: Node,
     tenant: Tenant,
@@ -154,17 +154,17 @@ impl Shared {
         neighbour.alloc(Kind::Plain, Bytes::mib(3000)).expect("the neighbour has room");
         node.tranche(&["slice", "create", "ours", "-g", "0.5", "--gpu", "1"]).success();
         let mut tenant = node.tenant(&["--slice", "ours"]).ready();
-        tenant.alloc(Kind::Plain, Bytes::mib(1000)).expect("we have room");
+        tenant.alloc(Kind::Plain, Bytes::mib(1000)).expect("the slice has room");
         Self { node, tenant, neighbour }
     }
 
-    /// What a program in our slice prints.
+    /// Output of a program in the slice `ours`.
     #[track_caller]
     fn seen_by(&self, words: &[&str]) -> String {
         self.node.run(&mut self.node.run_in_slice(&["--slice", "ours"], words)).success()
     }
 
-    /// Fails unless these are our processes and nobody else's.
+    /// Fails unless the tenant is among these pids and the neighbour is not.
     #[track_caller]
     fn assert_ours(&mut self, pids: &[u64]) {
         assert!(pids.contains(&u64::from(self.tenant.pid())), "the tenant is not among {pids:?}");
@@ -177,8 +177,8 @@ fn nvidia_ml_py_sees_the_slice() {
     let Some(venv) = venv() else { return };
     let mut shared = Shared::gpu();
     let python = venv.join("bin/python");
-    let said = shared.seen_by(&[&python.to_string_lossy(), &client("nvml_client.py"), "--context"]);
-    let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}\n{said}"));
+    let output = shared.seen_by(&[&python.to_string_lossy(), &client("nvml_client.py"), "--context"]);
+    let report: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}\n{output}"));
     assert_eq!(report["count"], 1, "{report:#}");
     let device = &report["devices"][0];
     let number = |field: &str| device[field].as_u64().expect("a number of bytes");
@@ -199,8 +199,8 @@ fn pid_of(document: &Value) -> u64 {
 fn gpustat_sees_the_slice() {
     let Some(venv) = venv() else { return };
     let mut shared = Shared::gpu();
-    let said = shared.seen_by(&[&venv.join("bin/gpustat").to_string_lossy(), "--json"]);
-    let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}\n{said}"));
+    let output = shared.seen_by(&[&venv.join("bin/gpustat").to_string_lossy(), "--json"]);
+    let report: Value = serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}\n{output}"));
     let gpus = report["gpus"].as_array().expect("gpus are a list");
     assert_eq!(gpus.len(), 1, "{report:#}");
     assert_eq!(gpus[0]["memory.total"], HALF_V100.whole_mib(), "{report:#}");

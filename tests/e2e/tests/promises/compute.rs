@@ -1,7 +1,7 @@
-//! Promise: a slice gets the compute that it was promised, and no more than its limit. Judged by the GPU's own log.
+//! A slice gets its compute request, and no more than its limit, by the GPU's own log.
 //!
-//! The machine that runs these tests is busy with others, so the bounds are generous; `make bench` measures, and
-//! the laws hold exactly in virtual time in `tests/arena`.
+//! The machine that runs these tests is busy with other work, so that the bounds are wide; `make bench` measures, and
+//! `tests/arena` tests the laws exactly in virtual time.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn three_saturating_slices_get_50_30_and_20_percent() {
 }
 
 #[test]
-fn program_of_short_kernels_is_shown_as_running_whenever_one_looks() {
+fn program_of_short_kernels_always_shows_as_running() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
     let how = ["--kernel-ns", "60000", "--sync", "each"];
@@ -37,7 +37,9 @@ fn program_of_short_kernels_is_shown_as_running_whenever_one_looks() {
     assert!(states.iter().all(|state| state == "running"), "{states:?}");
 }
 
-/// No stream memory operations, as under vGPU, WSL or confidential computing: events tell.
+/// Variables of a driver without stream memory operations, whose completion markers are events.
+///
+/// Drivers under vGPU, WSL or confidential computing are like that.
 const EVENTS: &[(&str, &str)] = &[("SIMGPU_STREAM_MEMORY", "off")];
 
 #[test]
@@ -53,8 +55,9 @@ fn every_context_of_a_process_counts_with_marks_and_with_events() {
     }
 }
 
-/// Events are learnt of when a thread that has to run asks, which on a machine without time to spare is late: there the
-/// promise is that none has much less than a third.
+/// Fails unless each load has its half within the tolerance; with events, at least 30 %.
+///
+/// A thread has to run to query an event, which is late on a busy machine.
 #[track_caller]
 fn assert_halves(variables: &[(&str, &str)], measure: impl FnMut() -> Vec<f64>) {
     let least = if variables == EVENTS { 30.0 } else { 50.0 - TOLERANCE };
@@ -113,7 +116,7 @@ fn kernels_that_run_side_by_side_still_do_beside_a_neighbour() {
     let after = node.timeline(0);
     let part = |load: &Load| after.percent(&[load.pid], from, after.end());
     let (had, others) = (part(&load), part(&neighbour));
-    // One after the other they would come to a quarter.
+    // Kernels one after the other would come to a quarter.
     let worth = rate / (ungoverned * had / 100.0);
     assert!(worth >= 0.75, "{rate:.0}/s in {had:.1} % of the time, {ungoverned:.0}/s ungoverned: {worth:.2}");
     let all = had + others;
@@ -121,7 +124,7 @@ fn kernels_that_run_side_by_side_still_do_beside_a_neighbour() {
 }
 
 #[test]
-fn a_strict_slice_alone_gets_its_share_and_no_more() {
+fn strict_slice_alone_gets_exactly_its_share() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
     let load = Load::start(&node, &["-g", "0.3", "--compute-mode", "strict"], SATURATING);
@@ -130,7 +133,7 @@ fn a_strict_slice_alone_gets_its_share_and_no_more() {
     assert_measured(&exactly, || measure(&node, &[&load], MEASURE)[0], |found| exactly.contains(found));
 }
 
-/// Tests if there are time namespaces here, and a clock that has run for longer than it is to be set back.
+/// True if there are time namespaces and the clock exceeds `seconds`; else a skip is printed.
 fn shifts(seconds: u64) -> bool {
     let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec());
     let there = std::process::Command::new("unshare").args(["--time", "--monotonic", "1", "true"]).status();
@@ -141,9 +144,9 @@ fn shifts(seconds: u64) -> bool {
     can
 }
 
-/// `unshare --time --monotonic`: what it says of times is of another clock than the daemon's.
+/// By `unshare --time --monotonic`, the process records times of another clock than the daemon's.
 #[test]
-fn strict_slice_in_a_time_namespace_gets_no_more_and_is_accused_of_nothing() {
+fn strict_limit_holds_in_time_namespace_without_event() {
     const BEHIND_S: u64 = 600;
     if !shifts(BEHIND_S) {
         return;
@@ -159,7 +162,7 @@ fn strict_slice_in_a_time_namespace_gets_no_more_and_is_accused_of_nothing() {
         assert_measured(&within, measured, |found| within.contains(found));
         let accused = node.events().into_iter().filter(|event| event.kind == "usage-tampered");
         assert_eq!(accused.count(), 0, "by {seconds} s: {}", node.tranche(&["events"]).success());
-        // The daemon counts by its own clock what the process says by another.
+        // The daemon counts by its own clock what the process records by another.
         let counted = node.tranche(&["smi"]).success();
         assert_eq!(node.slice("strict").pids(), [load.pid], "{counted}");
     }
@@ -171,7 +174,7 @@ fn a_fair_slice_alone_gets_all_and_gives_half_back_to_an_equal() {
     let node = Node::simulated("h200x1");
     let first = Load::start(&node, &["-g", "0.2"], SATURATING);
     sleep(SETTLE);
-    assert!(measure(&node, &[&first], SETTLE)[0] > 60.0, "nobody else wants it");
+    assert!(measure(&node, &[&first], SETTLE)[0] > 60.0, "no other slice has work");
     let second = Load::start(&node, &["-g", "0.2"], SATURATING);
     sleep(SETTLE);
     assert_holds(&[50.0, 50.0], || measure_parts(&node, &[&first, &second], MEASURE));
@@ -193,7 +196,7 @@ fn a_new_share_holds_within_a_second() {
 }
 
 #[test]
-fn a_frozen_slice_stops_and_goes_on_when_it_is_thawed() {
+fn frozen_slice_stops_and_continues_when_thawed() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
     let mut loads = ["a", "b"].map(|name| Load::start(&node, &["-g", "0.3", "--name", name], SATURATING));
@@ -212,7 +215,7 @@ fn a_frozen_slice_stops_and_goes_on_when_it_is_thawed() {
 }
 
 #[test]
-fn what_nobody_was_promised_goes_to_the_slice_of_higher_priority() {
+fn unrequested_compute_goes_to_the_higher_priority() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
     let training = Load::start(&node, &["-g", "0.3"], SATURATING);
@@ -268,7 +271,7 @@ fn right_after_a_restart_of_the_daemon_loads_of_every_kind_have_their_shares() {
 }
 
 #[test]
-fn a_program_that_is_killed_or_stopped_on_the_gpu_holds_nobody_up() {
+fn killed_or_stopped_program_delays_no_other_slice() {
     let _alone = alone();
     let node = Node::simulated("h200x1");
     let lasting = Load::start(&node, &["-g", "0.3"], SATURATING);
@@ -282,7 +285,7 @@ fn a_program_that_is_killed_or_stopped_on_the_gpu_holds_nobody_up() {
         let pause = after.longest_pause(&[lasting.pid], struck, after.end());
         assert!(pause < Duration::from_millis(300), "{signal}: the other waited for {pause:?}");
         let share = measure(&node, &[&lasting], SETTLE)[0];
-        assert!(share > 60.0, "{signal}: the other got {share:.1} % of what is all its own");
+        assert!(share > 60.0, "{signal}: the other got {share:.1} % of the GPU that it has alone");
         victim.signal(Signal::SIGKILL);
         eventually("the slice ends", || match node.smi().slices.len() {
             1 => Ok(()),

@@ -1,4 +1,4 @@
-//! What is configured can be seen in the running daemon, and read again without ending it.
+//! The configuration of the running daemon can be shown, and reloaded without a restart.
 
 use e2e::{Node, Tenant, eventually};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ fn shown(node: &Node) -> String {
 }
 
 #[track_caller]
-fn says(node: &Node, line: &str) {
+fn assert_shown(node: &Node, line: &str) {
     let shown = shown(node);
     let lines = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     assert!(lines.into_iter().any(|shown| shown.starts_with(line)), "{line:?} is not in\n{shown}");
@@ -19,8 +19,8 @@ fn says(node: &Node, line: &str) {
 #[test]
 fn what_is_in_force_is_shown_with_where_it_came_from() {
     let node = Node::configured("v100x8", "over_cap = \"report\"\nslices_per_user = 3\n");
-    says(&node, "slices_per_user = 3 # ");
-    says(&node, "over_cap_grace_s = 60 # default");
+    assert_shown(&node, "slices_per_user = 3 # ");
+    assert_shown(&node, "over_cap_grace_s = 60 # default");
     let shown = shown(&node);
     assert!(shown.contains("tranched.toml:2"), "{shown}");
     let settings = node.tranche(&["config", "show", "--json"]).success();
@@ -32,11 +32,11 @@ fn a_changed_file_is_read_again_and_what_needs_a_restart_is_named() {
     let node = Node::configured("v100x8", "slices_per_user = 3\n");
     let daemon = node.daemon_pid();
     node.configure("slices_per_user = 4\ncontext_reserve_mib = 700\n");
-    let told = node.tranche(&["config", "reload"]).success();
-    assert!(told.contains("in force from now on: slices_per_user"), "{told}");
-    assert!(told.contains("needs a restart") && told.contains("context_reserve_mib"), "{told}");
-    says(&node, "slices_per_user = 4 # ");
-    says(&node, "context_reserve_mib = 512 # default");
+    let output = node.tranche(&["config", "reload"]).success();
+    assert!(output.contains("in force from now on: slices_per_user"), "{output}");
+    assert!(output.contains("needs a restart") && output.contains("context_reserve_mib"), "{output}");
+    assert_shown(&node, "slices_per_user = 4 # ");
+    assert_shown(&node, "context_reserve_mib = 512 # default");
     assert_eq!(node.daemon_pid(), daemon);
 }
 
@@ -46,7 +46,7 @@ fn a_bad_file_changes_nothing_and_every_fault_in_it_is_named() {
     node.configure("slices_per_user = 4\nslice_per_user = 5\nover_cap = \"shout\"\n");
     let refused = node.tranche(&["config", "reload"]);
     refused.refused(1, &["tranched.toml", "slice_per_user", "did you mean", "shout"]);
-    says(&node, "slices_per_user = 3 # ");
+    assert_shown(&node, "slices_per_user = 3 # ");
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn gpus_that_are_not_named_are_left_alone() {
     let mut node = Node::configured("v100x8", &format!("gpus = [0, \"{uuid}\"]\n"));
     let index = |node: &Node| node.smi().gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>();
     assert_eq!(index(&node), [0, 2]);
-    says(&node, &format!("gpus = [0,\"{uuid}\"] # "));
+    assert_shown(&node, &format!("gpus = [0,\"{uuid}\"] # "));
     node.tranche(&["slice", "create", "a", "-g", "2"]).success();
     let gpus = node.slice("a").devices.into_iter().map(|device| device.gpu_index).collect::<Vec<_>>();
     assert_eq!(gpus, [0, 2]);
     node.tranche(&["slice", "create", "b", "-g", "0.1", "--gpu", "1"])
         .refused(1, &["there is no GPU 1", "there is 0"]);
     node.tranche(&["slice", "create", "b", "-g", "1"]).refused(1, &["no room"]);
-    // Who is there is nobody's business, and has all of it.
+    // A program on another GPU has all of it, and is not reported.
     let mut free = node.command(Tenant::program());
     let mut free = node.tenant_of(free.env("CUDA_VISIBLE_DEVICES", "1")).ready();
     assert_eq!(free.info().1, Bytes::mib(32510));
@@ -82,8 +82,8 @@ fn gpus_that_are_not_named_are_left_alone() {
     free.end().success();
 
     node.configure("gpus = \"all\"\n");
-    let told = node.tranche(&["config", "reload"]).success();
-    assert!(told.contains("needs a restart") && told.contains("gpus"), "{told}");
+    let output = node.tranche(&["config", "reload"]).success();
+    assert!(output.contains("needs a restart") && output.contains("gpus"), "{output}");
     assert_eq!(index(&node), [0, 2]);
     node.stop_daemon();
     node.start_daemon();

@@ -1,5 +1,7 @@
-//! Promises 1 and 7 about what goes with contexts: libraries are charged in each of them, variables by what their
-//! declaration means, and which pointers may be missing is the driver's to say.
+//! Promises 1 and 7 for libraries, variables and pointers of contexts.
+//!
+//! Libraries are charged in each context, variables by the meaning of their declaration, and missing pointers are
+//! answered as by the driver.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,12 @@
-//! GPUs that somebody is going to work on: nothing new comes there, what is there stays until it goes of its own
-//! accord, and nobody is ended unless that was said.
+//! Cordon and drain of a GPU: no further slice is placed there, and slices that exist remain.
+//!
+//! Processes end by themselves, unless the drain may delete slices.
 
 use std::time::Duration;
 
 use e2e::{Node, Process, Tenant, eventually};
 
-/// The GPU of a node that has one.
+/// Index of the only GPU of a node.
 const GPU: &str = "0";
 
 fn kinds(node: &Node) -> Vec<String> {
@@ -17,7 +18,7 @@ fn bystander(node: &Node) -> Tenant {
     node.tenant_of(&mut node.command(Tenant::program())).ready()
 }
 
-/// `tranche gpu drain` that has said who is there.
+/// Starts `tranche gpu drain` and waits until the GPU is cordoned.
 fn draining(node: &Node, arguments: &[&str]) -> Process {
     let mut command = node.command(node.stage().command());
     let drain = Process::start(command.args(["gpu", "drain", GPU]).args(arguments));
@@ -32,10 +33,10 @@ fn draining(node: &Node, arguments: &[&str]) -> Process {
 fn a_cordoned_gpu_takes_no_slices_until_it_is_uncordoned_over_restarts_of_the_daemon() {
     let mut node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "there", "-g", "0.3"]).success();
-    let told = node.tranche(&["gpu", "cordon", GPU, "--reason", "its fan is loud"]).success();
+    let output = node.tranche(&["gpu", "cordon", GPU, "--reason", "its fan is loud"]).success();
     let by =
         ["GPU 0", "cordoned by", &format!("uid {}", nix::unistd::geteuid()), "since 2", "its fan is loud"];
-    assert!(by.iter().all(|word| told.contains(word)), "{told}");
+    assert!(by.iter().all(|word| output.contains(word)), "{output}");
     for _ in 0..2 {
         node.tranche(&["slice", "create", "new", "-g", "0.1"]).refused(1, &by);
         node.tranche(&["slice", "create", "new", "-g", "0.1", "--gpu", GPU]).refused(1, &by);
@@ -59,7 +60,7 @@ fn a_cordoned_gpu_takes_no_slices_until_it_is_uncordoned_over_restarts_of_the_da
 }
 
 #[test]
-fn who_waits_is_told_of_the_cordon_and_goes_on_without_it() {
+fn request_waits_for_the_end_of_a_cordon() {
     let node = Node::simulated("h200x1");
     node.tranche(&["gpu", "cordon", GPU, "--reason", "its fan is loud"]).success();
     let mut command = node.command(node.stage().command());
@@ -75,7 +76,7 @@ fn who_waits_is_told_of_the_cordon_and_goes_on_without_it() {
 }
 
 #[test]
-fn a_drain_says_who_is_there_and_ends_nobody() {
+fn drain_names_remaining_processes_and_ends_none() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "kept", "-g", "0.1"]).success();
     let mut tenant = node.tenant(&["-g", "0.5", "--name", "busy"]).ready();
@@ -103,7 +104,7 @@ fn a_drain_says_who_is_there_and_ends_nobody() {
 }
 
 #[test]
-fn a_drain_that_may_deletes_slices_after_it_has_asked_their_processes_to_end() {
+fn drain_with_delete_slices_sends_sigterm_before_deletion() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "kept", "-g", "0.1"]).success();
     let _polite = node.tenant(&["-g", "0.2", "--name", "polite"]).ready();
@@ -112,8 +113,8 @@ fn a_drain_that_may_deletes_slices_after_it_has_asked_their_processes_to_end() {
         .map(ToOwned::to_owned);
     let _deaf = node.tenant_of(&mut node.run_in_slice(&["-g", "0.2", "--name", "deaf"], &program)).ready();
     let outcome = node.tranche(&["gpu", "drain", GPU, "--delete-slices", "--grace", "2s"]);
-    let told = outcome.success();
-    assert!(told.contains("deleted deaf, kept;") && told.contains("nobody is left on GPU 0"), "{told}");
+    let output = outcome.success();
+    assert!(output.contains("deleted deaf, kept;") && output.contains("nobody is left on GPU 0"), "{output}");
     assert!(node.smi().slices.is_empty());
     let killed = node.events().into_iter().filter(|event| event.kind == "killed");
     let killed: Vec<_> = killed.filter_map(|event| event.slice).collect();
@@ -121,7 +122,7 @@ fn a_drain_that_may_deletes_slices_after_it_has_asked_their_processes_to_end() {
 }
 
 #[test]
-fn whoever_drains_and_goes_away_leaves_everybody_alone() {
+fn drain_whose_client_dies_ends_no_process() {
     let node = Node::simulated("h200x1");
     let mut tenant = node.tenant(&["-g", "0.5"]).ready();
     let drain = draining(&node, &["--timeout", "2s", "--delete-slices", "--grace", "0s"]);
@@ -133,7 +134,7 @@ fn whoever_drains_and_goes_away_leaves_everybody_alone() {
 }
 
 #[test]
-fn processes_in_no_slice_are_named_and_left_to_whoever_drains() {
+fn drain_names_foreign_processes_and_ends_none() {
     let node = Node::simulated("h200x1");
     let mut other = bystander(&node);
     let pid = other.pid().to_string();

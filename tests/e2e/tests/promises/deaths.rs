@@ -1,4 +1,4 @@
-//! Memory that the driver still holds for the dead: nobody is promised it, and nobody waits for it who can do without.
+//! Memory that the driver keeps for dead processes is not granted, and requests that fit do not wait.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tranche_shm::control::{Control, DEPARTURE_PATIENCE_NS};
 
 use crate::HALF_V100;
 
-/// From now on the driver lists the dead, and keeps what they hold.
+/// Makes the driver list dead processes and keep their memory.
 #[track_caller]
 fn keep_the_dead(node: &Node) {
     node.set_gpu(0, &["--linger-ms", "3600000"]);
@@ -20,7 +20,7 @@ fn let_the_dead_go(node: &Node) {
     node.set_gpu(0, &["--linger-ms", "0"]);
 }
 
-/// A slice of two processes of which one has died, holding 12 GiB that the driver keeps.
+/// A slice with a survivor and a killed process, whose 12 GiB the driver keeps; returns both pids.
 #[track_caller]
 fn bereaved(node: &Node) -> (Tenant, [u32; 2]) {
     node.tranche(&["slice", "create", "mourning", "-g", "0.5", "--gpu", "0"]).success();
@@ -41,12 +41,12 @@ fn assert_refused(node: &Node, survivor: &mut Tenant, pids: &[u32]) {
 }
 
 #[test]
-fn what_the_driver_still_holds_for_a_dead_process_is_given_to_nobody() {
+fn memory_kept_for_a_dead_process_is_not_granted() {
     let mut node = Node::simulated("v100x8");
     let mut neighbour = node.tenant(&["-g", "0.5", "--gpu", "0", "--name", "neighbour"]).ready();
     let (mut survivor, pids) = bereaved(&node);
-    // Longer than any death takes that is none of these.
-    holds_for("the dead one's memory stays charged", Duration::from_secs(4), || {
+    // Longer than a usual death takes.
+    holds_for("the dead process's memory stays charged", Duration::from_secs(4), || {
         assert_refused(&node, &mut survivor, &pids);
         Ok(())
     });
@@ -66,19 +66,21 @@ fn what_the_driver_still_holds_for_a_dead_process_is_given_to_nobody() {
     eventually("the survivor gets what is free now", || {
         survivor.alloc(Kind::Plain, Bytes::mib(8 << 10)).map_err(|error| format!("{error:?}"))
     });
-    eventually("nobody speaks of the dead one", || match (node.slice("mourning").pids(), named(&node)) {
-        (left, false) if left == pids[..1] => Ok(()),
-        left => Err(format!("{left:?}")),
+    eventually("the dead process is no longer named", || {
+        match (node.slice("mourning").pids(), named(&node)) {
+            (left, false) if left == pids[..1] => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
     });
 }
 
 #[test]
-fn who_can_do_without_the_dead_ones_memory_does_not_wait_for_it() {
+fn request_that_fits_does_not_wait_for_departing_memory() {
     const REQUESTS: usize = 11;
     let node = Node::simulated("v100x8");
     let (mut survivor, pids) = bereaved(&node);
     let mut stranger = node.tenant(&["--slice", "mourning"]).ready();
-    // Each in turn needs credit that the other has in hand, so that the daemon is asked each time.
+    // Each in turn needs credit that the other holds, so that each sends a request to the daemon.
     let mut waits: Vec<Duration> = (0..REQUESTS)
         .flat_map(|_| [&mut survivor, &mut stranger].map(|tenant| serve(tenant, Bytes::mib(2500))))
         .collect();
@@ -90,7 +92,7 @@ fn who_can_do_without_the_dead_ones_memory_does_not_wait_for_it() {
     assert!(refusal.elapsed() < Duration::from_secs(2), "a refusal took {:?}", refusal.elapsed());
 }
 
-/// Until the daemon says that somebody's memory may come free at any moment.
+/// Waits until the control region shows that a process's memory may be released at any moment.
 #[track_caller]
 fn until_noticed(node: &Node) {
     let path = node.dir().join("run/slices/mourning/control");
@@ -99,17 +101,17 @@ fn until_noticed(node: &Node) {
         let words = bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word)));
         let words: Vec<AtomicU64> = words.collect();
         let until_ns = Control::attach(&words).map_err(|error| error.to_string())?.departing_until_ns();
-        if until_ns == 0 { Err("nobody departs".to_string()) } else { Ok(()) }
+        if until_ns == 0 { Err("no departure".to_string()) } else { Ok(()) }
     });
 }
 
 #[test]
-fn nobody_is_refused_what_a_process_held_that_has_just_died() {
+fn request_waits_for_memory_of_a_dying_process() {
     const DEATHS: usize = 5;
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "mourning", "-g", "0.5", "--gpu", "0"]).success();
     let mut survivor = node.tenant(&["--slice", "mourning"]).ready();
-    // Longer than it takes to notice, shorter than anybody waits.
+    // Longer than the detection takes, shorter than a request waits.
     node.set_gpu(0, &["--linger-ms", "25"]);
     let mut served = 0;
     for _ in 0..DEATHS {
@@ -118,27 +120,27 @@ fn nobody_is_refused_what_a_process_held_that_has_just_died() {
         assert_eq!(survivor.alloc(Kind::Plain, Bytes::mib(8 << 10)), Err(CudaError::OUT_OF_MEMORY));
         dying.kill();
         until_noticed(&node);
-        let asked = Instant::now();
+        let begun = Instant::now();
         match survivor.alloc(Kind::Plain, Bytes::mib(8 << 10)) {
             Ok(piece) => {
                 served += 1;
                 survivor.free(piece).expect("it was allocated");
             }
-            // A machine that is busy may let go of it too late; but then it was waited for.
+            // On a busy machine the release may be too late; but then the request has waited.
             Err(error) => {
-                let waited = asked.elapsed();
+                let waited = begun.elapsed();
                 assert!(waited >= Duration::from_nanos(DEPARTURE_PATIENCE_NS), "{error:?} after {waited:?}");
             }
         }
-        eventually("the dead one is gone", || match node.slice("mourning").pids().len() {
+        eventually("the dead process is not listed", || match node.slice("mourning").pids().len() {
             1 => Ok(()),
             left => Err(format!("{left} are there")),
         });
     }
-    assert!(served > 0, "all were refused what was free soon enough");
+    assert!(served > 0, "every request was refused, though memory was free in time");
 }
 
-/// Time until the process had memory, which it frees again.
+/// Allocates memory and frees it again; returns the time of the allocation.
 #[track_caller]
 fn serve(tenant: &mut Tenant, memory: Bytes) -> Duration {
     let begun = Instant::now();
@@ -157,7 +159,7 @@ fn a_slice_is_not_over_while_the_driver_holds_memory_for_its_last_process() {
     tenant.kill();
     tenant.process().hang_up();
     let create = || node.tranche(&["slice", "create", "next", "-g", "0.6", "--gpu", "0"]);
-    holds_for("its part of the GPU is promised to nobody else", Duration::from_secs(4), || {
+    holds_for("its part of the GPU is not committed again", Duration::from_secs(4), || {
         match (node.smi().find("short").is_some(), create()) {
             (true, outcome) if outcome.code != Some(0) => Ok(()),
             (there, outcome) => Err(format!("the slice is there: {there}\n{outcome}")),

@@ -1,8 +1,8 @@
-//! Set-ups that slices cannot work on are named and refused, never ignored.
+//! Configurations of GPUs on which slices cannot work are named and refused, never ignored.
 
 use e2e::{Node, Tenant, compile, eventually};
 
-/// A change to the A100 of the mixed node, and words that must be said of it.
+/// Changes of the mixed node's A100, and words that each report must contain then.
 const SETUPS: [(&[&str], &[&str]); 3] = [
     (&["--gpu", "2", "--mig", "on"], &["mig"]),
     (&["--gpu", "2", "--compute-mode", "exclusive-process"], &["exclusive"]),
@@ -19,8 +19,8 @@ fn a_gpu_that_cannot_be_sliced_is_named_by_doctor_and_smi_and_refused() {
         let advice = node.tranche(&["doctor"]).stdout.to_lowercase();
         let table = node.tranche(&["smi"]).success().to_lowercase();
         for word in words {
-            for (who, said) in [("smi --json", &reason), ("doctor", &advice), ("smi", &table)] {
-                assert!(said.contains(word), "{who} does not speak of {word}\n{said}");
+            for (source, text) in [("smi --json", &reason), ("doctor", &advice), ("smi", &table)] {
+                assert!(text.contains(word), "{source} does not contain {word}\n{text}");
             }
         }
         let refused = node.tranche(&["slice", "create", "there", "-g", "0.5", "--gpu", "2"]);
@@ -34,39 +34,39 @@ fn a_gpu_that_cannot_be_sliced_is_named_by_doctor_and_smi_and_refused() {
 #[test]
 fn a_healthy_node_is_called_healthy() {
     let node = Node::simulated("v100x8");
-    let said = node.tranche(&["doctor"]).success();
+    let output = node.tranche(&["doctor"]).success();
     for word in ["V100", "8", "compute: GPU time"] {
-        assert!(said.contains(word), "{word:?} is missing\n{said}");
+        assert!(output.contains(word), "{word:?} is missing\n{output}");
     }
 }
 
 #[test]
-fn without_a_daemon_it_says_how_to_start_one() {
+fn doctor_without_a_daemon_shows_how_to_start_it() {
     let node = Node::without_daemon("h200x1");
     let outcome = node.tranche(&["doctor"]);
-    let said = (outcome.stdout.clone() + &outcome.stderr).to_lowercase();
+    let output = (outcome.stdout.clone() + &outcome.stderr).to_lowercase();
     assert_ne!(outcome.code, Some(0), "{outcome}");
     for word in ["tranched", "start", &node.socket().display().to_string().to_lowercase()] {
-        assert!(said.contains(word), "{word:?} is missing\n{outcome}");
+        assert!(output.contains(word), "{word:?} is missing\n{outcome}");
     }
 }
 
 #[test]
 fn functions_that_only_a_newer_driver_has_are_named() {
     let node = Node::simulated("h200x1");
-    let said = node.tranche(&["doctor", "--json"]).success();
-    assert!(said.contains("libcuda.so.1") && !said.contains("does not know"), "{said}");
+    let output = node.tranche(&["doctor", "--json"]).success();
+    assert!(output.contains("libcuda.so.1") && !output.contains("does not know"), "{output}");
 
     let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-DcuCtxGetDevice=cuNewest_v7"];
     let newer =
         compile("tests/e2e/clients/driver.c", &flags).unwrap_or_else(|complaint| panic!("{complaint}"));
     std::os::unix::fs::symlink(newer, node.dir().join("libcuda.so.1")).unwrap();
     let mut doctor = node.command(node.stage().command());
-    let said = node.run(doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", node.dir())).success();
-    assert!(said.contains("does not know") && said.contains("cuNewest_v7"), "{said}");
+    let output = node.run(doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", node.dir())).success();
+    assert!(output.contains("does not know") && output.contains("cuNewest_v7"), "{output}");
 }
 
-/// What an archive has, by `tar`.
+/// Unpacks an archive by `tar`; returns the folder of its files.
 fn unpacked(node: &Node, archive: &str) -> std::path::PathBuf {
     let to = node.dir().join(format!("{archive}.d"));
     std::fs::create_dir(&to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
@@ -75,11 +75,12 @@ fn unpacked(node: &Node, archive: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_bundle_has_what_a_report_needs_and_says_so() {
+fn bundle_contains_and_lists_the_files_of_a_report() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
     let mut command = node.command(node.stage().command());
-    let told = node.run(command.args(["doctor", "--bundle", "b.tar.gz"]).env("MY_TOKEN", "q1234")).success();
+    let output =
+        node.run(command.args(["doctor", "--bundle", "b.tar.gz"]).env("MY_TOKEN", "q1234")).success();
     let folder = unpacked(&node, "b.tar.gz");
     let read = |name: &str| {
         std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -87,7 +88,7 @@ fn a_bundle_has_what_a_report_needs_and_says_so() {
     for name in
         ["about.txt", "doctor.txt", "smi.json", "config.txt", "events.jsonl", "metrics.txt", "state.txt"]
     {
-        assert!(told.contains(name) && read("contents.txt").contains(name), "{name}: {told}");
+        assert!(output.contains(name) && read("contents.txt").contains(name), "{name}: {output}");
     }
     assert!(read("smi.json").contains("half") && read("metrics.txt").contains("tranche_slices 1"));
     assert!(read("config.txt").contains("over_cap") && read("events.jsonl").contains("slice-created"));
@@ -103,8 +104,8 @@ fn a_bundle_has_what_a_report_needs_and_says_so() {
 fn a_bundle_is_written_where_the_daemon_is_away() {
     let mut node = Node::simulated("h200x1");
     node.stop_daemon();
-    let told = node.tranche(&["doctor", "--bundle", "b.tar.gz"]).success();
-    assert!(told.contains("missing: ") && told.contains("tranched.sock"), "{told}");
+    let output = node.tranche(&["doctor", "--bundle", "b.tar.gz"]).success();
+    assert!(output.contains("missing: ") && output.contains("tranched.sock"), "{output}");
     let folder = unpacked(&node, "b.tar.gz");
     assert!(folder.join("smi.json.missing").exists() && folder.join("doctor.txt").exists());
 }
@@ -116,9 +117,13 @@ fn what_the_daemon_found_is_listed_with_what_to_do() {
     let mut stranger = node.tenant_of(&mut node.command(Tenant::program())).ready();
     let pid = stranger.pid().to_string();
     eventually("it is listed", || match node.tranche(&["doctor"]).stdout {
-        told if told.contains("foreign-process") && told.contains(&pid) && told.contains("tranche run") => {
+        output
+            if output.contains("foreign-process")
+                && output.contains(&pid)
+                && output.contains("tranche run") =>
+        {
             Ok(())
         }
-        told => Err(told),
+        output => Err(output),
     });
 }

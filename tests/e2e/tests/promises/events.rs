@@ -1,11 +1,11 @@
-//! What happens on a node can be read afterwards, by whoever looks, also after the daemon was restarted.
+//! Events of a node remain readable for every user, also after a restart of the daemon.
 
 use std::fs;
 
 use e2e::{Kind, Node, eventually};
 use tranche_domain::units::Bytes;
 
-/// The kinds of what happened in a slice, in order.
+/// Kinds of the events of a slice, in order.
 #[track_caller]
 fn kinds(node: &Node, slice: &str) -> Vec<String> {
     let events = node.events().into_iter().filter(|event| event.slice.as_deref() == Some(slice));
@@ -13,7 +13,7 @@ fn kinds(node: &Node, slice: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_slices_life_is_told_over_restarts_of_the_daemon() {
+fn events_of_a_slice_survive_restarts_of_the_daemon() {
     let mut node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "half", "-g", "0.5"]).success();
     let mut tenant = node.tenant(&["--slice", "half"]).ready();
@@ -42,7 +42,7 @@ fn a_slices_life_is_told_over_restarts_of_the_daemon() {
         kinds if kinds.last().is_some_and(|last| last == "slice-deleted") => Ok(kinds),
         kinds => Err(format!("{kinds:?}")),
     });
-    // Whoever dies frees what was too much, and more than one may be killed.
+    // A killed process frees the excess, and more than one may be killed.
     let without = |kinds: Vec<String>| {
         kinds.into_iter().filter(|kind| !["killed", "within-cap"].contains(&kind.as_str()))
     };
@@ -58,7 +58,7 @@ fn a_slices_life_is_told_over_restarts_of_the_daemon() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_who_asked() {
+fn refusal_is_an_event_with_the_requester() {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "delete", "nobody"]).refused(1, &["nobody"]);
     let events = node.events();
@@ -70,7 +70,7 @@ fn what_is_refused_is_told_with_who_asked() {
 }
 
 #[test]
-fn whoever_follows_hears_of_each_event_as_it_happens_until_the_daemon_ends() {
+fn follower_receives_each_event_until_the_daemon_ends() {
     let mut node = Node::simulated("v100x8");
     let mut command = node.command(node.stage().command());
     let mut follower = e2e::Process::start(command.args(["events", "-f", "--slice", "late"]));
@@ -80,7 +80,7 @@ fn whoever_follows_hears_of_each_event_as_it_happens_until_the_daemon_ends() {
     assert!(line.contains("slice-created") && line.contains("slice late"), "{line}");
     node.tranche(&["slice", "delete", "late"]).success();
     assert!(follower.line().unwrap().contains("slice-deleted"));
-    assert_eq!(node.stop_daemon().code, Some(0), "nobody who follows keeps it from ending");
+    assert_eq!(node.stop_daemon().code, Some(0), "no follower keeps it from ending");
     assert_eq!(follower.line(), None);
 }
 
@@ -101,7 +101,7 @@ fn a_history_that_is_spoilt_or_cannot_be_written_keeps_nothing_from_happening() 
     fs::create_dir(&file).unwrap();
     node.start_daemon();
     node.tranche(&["slice", "delete", "a"]).success();
-    eventually("it is said that the history is not written", || {
+    eventually("an event reports that the history is not written", || {
         node.tranche(&["slice", "create", "b", "-g", "0.5"]).success();
         node.tranche(&["slice", "delete", "b"]).success();
         match node.events().iter().filter(|event| event.kind == "history-incomplete").count() {

@@ -1,8 +1,8 @@
-//! Public facts about drivers, held against each simulated driver and against what a program in a slice gets to see.
+//! Public facts about drivers, compared with each simulated driver and with that driver in a slice.
 
 use e2e::{Node, Stage};
 
-/// Personalities that the facts are held against here.
+/// Personalities with which the facts are compared.
 const DRIVERS: [&str; 5] = ["535", "550", "570", "580", "610"];
 
 #[test]
@@ -22,7 +22,7 @@ fn drivers_in_slices_keep_to_public_facts() {
     }
 }
 
-/// No fact fails, and no function that a fact calls is absent.
-fn hold(driver: &str, said: &str) {
-    assert!(said.contains(" 0 failed, 0 absent,"), "driver {driver}: {said}");
+/// Fails if a fact fails, or a function that it calls is absent.
+fn hold(driver: &str, output: &str) {
+    assert!(output.contains(" 0 failed, 0 absent,"), "driver {driver}: {output}");
 }

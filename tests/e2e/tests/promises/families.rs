@@ -1,4 +1,4 @@
-//! Processes that beget processes: each is counted by itself, and none gets out of its slice.
+//! Processes that start processes: each is charged by itself, and none leaves its slice.
 
 use e2e::{CudaError, Kind, Node, Tenant, eventually};
 use tranche_domain::units::Bytes;
@@ -7,7 +7,7 @@ use crate::HALF_V100;
 
 const PIECE: Bytes = Bytes::mib(1024);
 
-/// Has the tenant beget a child in the given way and speaks to the child from then on; the child's pid.
+/// Starts a child of the tenant, which receives the next commands; returns its pid.
 #[track_caller]
 fn beget(tenant: &mut Tenant, how: &str) -> u32 {
     let answer = tenant.numbers(how).expect("a process can have children");
@@ -49,7 +49,7 @@ fn a_child_forked_after_the_driver_began_leaves_its_parents_account_alone() {
     let before = node.slice("family");
     let parent = tenant.pid();
     let child = beget(&mut tenant, "fork");
-    // A driver is of no use in such a child. Whatever it tries, it must not reach into its parent's account.
+    // A driver does not work in such a child, and none of its attempts may change its parent's account.
     let _ = tenant.init();
     let _ = tenant.ask("context 0");
     let _ = tenant.alloc(Kind::Plain, PIECE);
@@ -63,7 +63,7 @@ fn a_child_forked_after_the_driver_began_leaves_its_parents_account_alone() {
         now if now.used() == before.used() && now.pids() == [parent] => Ok(()),
         now => Err(format!("{now:#?}")),
     });
-    tenant.free(piece).expect("the parent goes on");
+    tenant.free(piece).expect("the parent continues");
     tenant.fill();
     assert!(node.device().held_by(0, &[parent]) <= HALF_V100);
 }
@@ -129,7 +129,7 @@ fn a_process_that_becomes_another_program_begins_anew() {
     assert_eq!(tenant.pid(), pid);
     begin(&mut tenant);
     assert_eq!(tenant.info().1, HALF_V100);
-    eventually("what the first program held is free again", || match tenant.fill() {
+    eventually("the first program's memory is free again", || match tenant.fill() {
         given if given == full => Ok(()),
         given => {
             tenant.drop_all();

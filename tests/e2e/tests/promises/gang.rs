@@ -1,5 +1,6 @@
-//! Promise: programs on several GPUs go on, whatever of each other they wait for. A slice over several GPUs has them
-//! whole; how one would share them with others is played in `tests/arena`.
+//! Programs on several GPUs continue, whatever parts of each other they wait for.
+//!
+//! A slice over several GPUs has them whole; slices that share them with others are played in `tests/arena`.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use e2e::{Node, Process, compile};
 
 use crate::load::{Load, MEASURE, SATURATING, SETTLE, alone, since};
 
-/// Half of a GPU.
+/// Options of a slice with half of the GPU that follows them.
 const HALF: &[&str] = &["--memory", "4Gi", "--compute", "50%", "--gpu"];
 
 #[track_caller]
@@ -16,14 +17,15 @@ fn create(node: &Node, name: &str, options: &[&str]) {
     node.tranche(&[&["slice", "create", name], options].concat()).success();
 }
 
-/// One that has half of a GPU and always wants it.
+/// Starts a load with half of a GPU, which always has work.
 #[track_caller]
 fn neighbour(node: &Node, gpu: &str) -> Load {
     Load::start(node, &[HALF, &[gpu]].concat(), SATURATING)
 }
 
-/// A program whose kernels wait for those of another in each of twenty rounds, as the ranks of a collective operation
-/// do. It has a context on one of its slice's GPUs.
+/// Starts a program whose kernels wait for another's, with a context on one of its slice's GPUs.
+///
+/// They wait in each of twenty rounds, as the ranks of a collective operation do.
 #[track_caller]
 fn rank(node: &Node, slice: &str, device: &str) -> Process {
     let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
@@ -35,17 +37,17 @@ fn rank(node: &Node, slice: &str, device: &str) -> Process {
     rank
 }
 
-/// Two that begin one after the other, and meet each time.
+/// Starts two ranks one after the other, and fails unless they complete all rounds.
 #[track_caller]
 fn assert_meet(mut ranks: [Process; 2]) {
     for rank in &mut ranks {
-        assert!(rank.say("go"), "a rank has gone");
+        assert!(rank.say("go"), "a rank has ended");
         sleep(Duration::from_millis(300));
     }
     assert_met(&mut ranks);
 }
 
-/// Twenty rounds of two launches each.
+/// Fails unless each rank completes twenty rounds of two launches.
 #[track_caller]
 fn assert_met(ranks: &mut [Process]) {
     for rank in ranks {
@@ -62,7 +64,7 @@ fn ranks_on_the_gpus_of_one_slice_meet_and_do_so_after_a_pause_too() {
     assert_meet(["0", "1"].map(|device| rank(&node, "both", device)));
     let mut ranks = ["1", "0"].map(|device| rank(&node, "both", device));
     node.tranche(&["slice", "freeze", "both"]).success();
-    ranks.iter_mut().for_each(|rank| assert!(rank.say("go"), "a rank has gone"));
+    ranks.iter_mut().for_each(|rank| assert!(rank.say("go"), "a rank has ended"));
     sleep(SETTLE);
     node.tranche(&["slice", "thaw", "both"]).success();
     assert_met(&mut ranks);
@@ -91,7 +93,7 @@ fn a_slice_over_two_gpus_has_both_or_none() {
 }
 
 #[test]
-fn two_slices_that_each_hold_one_of_two_gpus_and_wait_for_each_other_go_on() {
+fn slices_on_two_gpus_continue_despite_mutual_waits() {
     let _alone = alone();
     let node = Node::simulated("v100x8");
     let gpus = ["0", "1"];
@@ -116,7 +118,7 @@ fn slices_of_one_gang_have_their_turns_together() {
     let had = [0, 1].map(|at| timelines[at].percent(&[loads[at].pid], from, to));
     let had = had[0].min(had[1]);
     let both = timelines[0].percent_with(loads[0].pid, (&timelines[1], loads[1].pid), from, to);
-    // Those of two slices without a gang coincide by half.
+    // Turns of two slices without a gang coincide for half of their time.
     assert!(had > 35.0 && both > 0.8 * had, "{both:.1} % at the same time, of {had:.1} %");
 }
 

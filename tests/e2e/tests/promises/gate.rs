@@ -1,4 +1,4 @@
-//! No gate hangs a program: whatever it waits for, it goes on, within a bounded time, and what passed is counted.
+//! No gate hangs a program: it continues within a bounded time, and launches that passed are counted.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const SHALLOW: Lease = Lease { depth_us: 200, ..OPEN };
 pub(crate) const CLOSED: Lease = Lease { open: false, ..OPEN };
 const FROZEN: Lease = Lease { frozen: true, ..CLOSED };
 
-/// A node with a slice.
+/// A node with the slice `work`.
 fn ground() -> Node {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "work", "-g", "0.5", "--gpu", "0"]).success();
@@ -29,18 +29,18 @@ fn hold(node: &Node, lease: Lease) -> Held<'_> {
     Held::hold(node, "work", lease)
 }
 
-/// What the first process of the slice counts.
+/// Compute record of the first process of the slice.
 fn counted(node: &Node) -> Counted {
     Counted::of(node, "work", 0)
 }
 
-/// The program of `clients/launch.c`, which has a context and waits for the word.
+/// Starts the program of `clients/launch.c`, which has a context and waits for the line `go`.
 #[track_caller]
 fn launcher(node: &Node, what: &[&str]) -> Process {
     launcher_with(node, what, &[]).0
 }
 
-/// The same with these variables, and its pid.
+/// As [`launcher`], with these variables; returns its pid, too.
 #[track_caller]
 fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Process, u32) {
     let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
@@ -53,7 +53,7 @@ fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Pro
     (process, pid.unwrap_or_else(|| panic!("{line:?}")))
 }
 
-/// What a launcher says when it is through: launches, and milliseconds.
+/// Result that a launcher prints at its end: number of launches, and milliseconds.
 #[track_caller]
 pub(crate) fn done(launcher: &mut Process) -> (u64, f64) {
     let line = launcher.line().unwrap_or_default();
@@ -85,7 +85,7 @@ fn a_closed_gate_holds_a_launch_and_lets_it_go_when_it_opens() {
 #[test]
 fn waits_and_blocking_copies_do_not_wait_at_a_closed_gate() {
     let node = ground();
-    // Three kernels of 40 ms are on their way when it says that it is ready.
+    // Three kernels of 40 ms are outstanding when it prints that it is ready.
     let mut launcher = launcher(&node, &["waits"]);
     let _closed = hold(&node, CLOSED);
     launcher.say("go");
@@ -127,14 +127,14 @@ fn two_streams_that_spin_on_each_other_meet() {
 }
 
 #[test]
-fn captures_in_every_mode_used_or_abandoned_disturb_nobody() {
+fn used_or_abandoned_captures_disturb_no_launch() {
     let node = ground();
     for mode in ["0", "1", "2"] {
         for what in ["capture", "abandon"] {
             let mut launcher = launcher(&node, &[what, mode]);
             let _open = hold(&node, SHALLOW);
             launcher.say("go");
-            // One launch beside the capture and the graph five times; or twenty after a capture that nobody ended.
+            // One launch beside the capture and the graph five times; or twenty after a capture that was not ended.
             let expected = if what == "capture" { 6 } else { 20 };
             assert_eq!(done(&mut launcher).0, expected, "{what} in mode {mode}");
         }
@@ -188,7 +188,7 @@ fn a_frozen_slice_waits_until_it_is_thawed_with_a_daemon_or_without() {
     let mut launcher = launcher(&node, &["one"]);
     let frozen = Held::abandon(&node, "work", FROZEN);
     launcher.say("go");
-    // Longer than an absent daemon is waited for.
+    // Longer than a gate waits for an absent daemon.
     sleep(Duration::from_millis(1_500));
     assert_eq!((counted(&node).tally(Tally::Launches), counted(&node).tally(Tally::Passes)), (0, 0));
     drop(frozen);
@@ -197,7 +197,7 @@ fn a_frozen_slice_waits_until_it_is_thawed_with_a_daemon_or_without() {
 }
 
 #[test]
-fn behind_a_stopped_daemon_launches_pass_counted_until_it_goes_on() {
+fn launches_pass_counted_while_the_daemon_is_stopped() {
     let node = ground();
     let (mut passing, mut held) = (launcher(&node, &["saturate", "1000"]), launcher(&node, &["one"]));
     let stopped = Held::abandon(&node, "work", CLOSED);
@@ -207,7 +207,7 @@ fn behind_a_stopped_daemon_launches_pass_counted_until_it_goes_on() {
     assert!(launches > 0 && began.elapsed() < Duration::from_secs(5), "{launches} in {:?}", began.elapsed());
     assert_eq!(counted(&node).tally(Tally::Degraded), launches);
     drop(stopped);
-    // Somebody beats again, and the gate is a gate again.
+    // With a heartbeat, the gate holds launches again.
     let _closed = hold(&node, CLOSED);
     held.say("go");
     let second = Counted::of(&node, "work", 1);
@@ -219,10 +219,10 @@ fn behind_a_stopped_daemon_launches_pass_counted_until_it_goes_on() {
 }
 
 #[test]
-fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
+fn program_continues_within_its_depth_after_daemon_death() {
     let mut node = ground();
     let mut launcher = launcher(&node, &["saturate", "2000"]);
-    // It leaves a closed lease behind.
+    // The daemon leaves a closed lease behind.
     std::mem::forget(Held::abandon(&node, "work", CLOSED));
     let counted = counted(&node);
     node.kill_daemon();
@@ -233,7 +233,7 @@ fn behind_a_killed_daemon_a_program_goes_on_within_its_depth() {
     assert!(launches as f64 <= ms + 20.0, "{launches} in {ms} ms");
 }
 
-/// The heartbeat never grows old here, and alone would hold the program without end.
+/// The heartbeat stays recent here, and would hold the program without end if it alone counted.
 #[test]
 fn killed_daemon_is_known_by_its_socket_before_its_heartbeat_is_missed() {
     let node = ground();
@@ -245,16 +245,16 @@ fn killed_daemon_is_known_by_its_socket_before_its_heartbeat_is_missed() {
     assert_eq!(
         (counted.tally(Tally::Waiting), counted.tally(Tally::Launches)),
         (1, 0),
-        "a stopped daemon lives"
+        "a stopped daemon counts as alive"
     );
     let daemon = Pid::from_raw(i32::try_from(node.daemon_pid()).expect("pids are small"));
-    kill(daemon, Signal::SIGKILL).expect("the daemon is there");
+    kill(daemon, Signal::SIGKILL).expect("the daemon runs");
     let (launches, _) = done(&mut launcher);
     assert_eq!(counted.tally(Tally::Degraded), launches);
     drop(beating);
 }
 
-/// In a container the socket's file may be that of a daemon before, where none listens any more.
+/// In a container, the socket's file may be that of an earlier daemon, at which no process listens.
 #[test]
 fn socket_of_a_daemon_before_is_no_evidence_about_its_successor() {
     let mut node = ground();
@@ -300,8 +300,8 @@ fn rush(node: &Node, how: &str, variables: &[(&str, &str)]) -> u64 {
 
 #[test]
 fn where_the_driver_writes_no_values_events_bound_what_is_outstanding() {
-    // Were nothing known of what is done, the driver's own queue would be the bound, or the gate let through one launch
-    // in 50 ms.
+    // Without completion markers, the driver's own queue would be the bound, or the gate would pass one launch in
+    // 50 ms.
     let off = rush(&ground(), "rush", &[("SIMGPU_STREAM_MEMORY", "off")]);
     assert!(off <= 1_020, "{off} launches of 1 ms within a second");
 }
@@ -312,7 +312,7 @@ fn second_context_is_bound_by_its_own_marks() {
     assert!(elsewhere <= 1_020, "{elsewhere} launches of 1 ms within a second");
 }
 
-/// The numbers that the kernel gave to the eventfds which a process holds.
+/// Numbers by which the kernel identifies the eventfds that a process has open.
 fn bells(pid: u32) -> Vec<u64> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("the process is there");
     let texts = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
@@ -322,19 +322,19 @@ fn bells(pid: u32) -> Vec<u64> {
 }
 
 #[test]
-fn after_a_restart_who_waits_rings_the_bell_of_the_new_daemon() {
+fn waiting_process_uses_new_wakeup_after_daemon_restart() {
     let mut node = ground();
     let (mut launcher, pid) = launcher_with(&node, &["one"], &[]);
     let [former] = bells(pid)[..] else { panic!("{:?}", bells(pid)) };
     if !bells(node.daemon_pid()).contains(&former) {
-        panic!("the bell is nobody's");
+        panic!("the wakeup is not the daemon's");
     }
     node.kill_daemon();
     node.start_daemon();
-    assert_eq!(bells(pid), [former], "nobody has had a reason to ask");
+    assert_eq!(bells(pid), [former], "no process has had a reason to attach again");
     node.tranche(&["slice", "freeze", "work"]).success();
     launcher.say("go");
-    eventually("the bell is the new daemon's", || match bells(pid)[..] {
+    eventually("the wakeup is the new daemon's", || match bells(pid)[..] {
         [bell] if bell != former && bells(node.daemon_pid()).contains(&bell) => Ok(()),
         ref other => Err(format!("{other:?}, and {former} before")),
     });

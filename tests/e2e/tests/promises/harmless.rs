@@ -1,4 +1,4 @@
-//! Promise 7: the shim never harms its host, and a program that uses no GPU doesn't notice it.
+//! Promise 7: the shim never harms its program, and one that uses no GPU behaves as without it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tranche_domain::units::Bytes;
 
 use crate::HALF_V100;
 
-/// End of a command by itself, with the shim preloaded but no slice, and in a slice.
+/// End of a command without the shim, with the shim preloaded outside all slices, and in a slice.
 struct ThreeWays {
     plain: Outcome,
     preloaded: Outcome,
@@ -26,7 +26,7 @@ impl ThreeWays {
         }
     }
 
-    /// Fails unless all three said the same and ended the same.
+    /// Fails unless all three have the same output and the same end.
     #[track_caller]
     fn assert_same(&self) {
         for other in [&self.preloaded, &self.in_slice] {
@@ -35,7 +35,7 @@ impl ThreeWays {
     }
 }
 
-/// What a shell would see of a command's end; a runner turns a signal into 128 and its number.
+/// Exit code and output of a command; a signal counts as 128 and its number, as a runner exits.
 fn end_of(outcome: &Outcome) -> (i32, &str, &str) {
     let code = outcome.code.or(outcome.signal.map(|signal| 128 + signal));
     (code.expect("a command exits or is killed"), &outcome.stdout, &outcome.stderr)
@@ -48,7 +48,7 @@ fn compiled(source: &str, flags: &[&str]) -> String {
 }
 
 #[test]
-fn ordinary_programs_say_and_end_the_same() {
+fn ordinary_programs_have_the_same_output_and_end() {
     let node = Node::simulated("h200x1");
     let commands: [&[&str]; 7] = [
         &["true"],
@@ -65,7 +65,7 @@ fn ordinary_programs_say_and_end_the_same() {
 }
 
 #[test]
-fn a_program_that_looks_closely_at_itself_sees_no_difference() {
+fn program_that_inspects_itself_finds_no_difference() {
     let node = Node::simulated("h200x1");
     let guest = compiled("tests/e2e/clients/guest.c", &[]);
     let ways = ThreeWays::try_out(&node, &[&guest]);
@@ -102,10 +102,10 @@ fn python_runs_as_ever() {
 #[test]
 fn nothing_is_opened_or_started_before_the_gpu_is_used() {
     let node = Node::simulated("v100x8");
-    let look = |tenant: &mut Tenant| (tenant.number("fds").unwrap(), tenant.number("threads").unwrap());
+    let counts = |tenant: &mut Tenant| (tenant.number("fds").unwrap(), tenant.number("threads").unwrap());
     let mut plain = node.tenant_of(&mut node.command(Tenant::program()));
     let mut inside = node.tenant(&["-g", "0.5", "--name", "quiet"]);
-    assert_eq!(look(&mut inside), look(&mut plain));
+    assert_eq!(counts(&mut inside), counts(&mut plain));
     assert!(node.slice("quiet").processes.is_empty(), "it is registered before it needs to be");
 }
 
@@ -130,7 +130,8 @@ fn descriptors_closed_behind_the_shims_back_are_never_written_to() {
     let tenant = &mut tenants[0];
     tenant.ask("closefds").unwrap();
     tenant.ask(&format!("openfiles {}", files.display())).unwrap();
-    // Whatever it is told now, it must ask for credit on no file of the program's, and stay within the slice.
+    // Whatever it allocates now, the shim must write no request for credit to a file of the program, and the slice must
+    // stay within its cap.
     for _ in 0..3 {
         let _ = tenant.alloc(Kind::Plain, Bytes::mib(12 * 1024));
     }

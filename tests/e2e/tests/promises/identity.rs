@@ -1,18 +1,18 @@
-//! Promise 4: who a process is, the kernel says; limits are where no tenant can write; no variable weakens them.
+//! Promise 4: the kernel identifies processes; tenants cannot write limits; no variable weakens them.
 
 use e2e::{CudaError, Kind, Node, Tenant, eventually};
 use tranche_domain::units::Bytes;
 
 use crate::HALF_V100;
 
-/// Fails unless the tenant can do nothing at all with a GPU.
+/// Fails unless the tenant is refused any use of a GPU.
 #[track_caller]
 fn assert_locked_out(mut tenant: Tenant) {
     assert_eq!(tenant.init(), Err(CudaError::SYSTEM_NOT_READY));
     assert!(tenant.ask("context 0").is_err());
     assert!(tenant.alloc(Kind::Plain, Bytes::mib(2)).is_err());
-    assert!(tenant.ask("nvml").is_err(), "NVML lets it in");
-    assert_eq!(tenant.end().code, Some(0), "being refused harms nobody");
+    assert!(tenant.ask("nvml").is_err(), "NVML begins");
+    assert_eq!(tenant.end().code, Some(0), "a refusal does not end the program");
 }
 
 fn attach_socket(node: &Node, slice: &str) -> std::path::PathBuf {
@@ -99,7 +99,7 @@ fn the_pages_that_hold_the_limits_cannot_be_made_writable() {
 }
 
 #[test]
-fn a_tenant_that_scribbles_over_its_usage_page_harms_nobody_else() {
+fn overwritten_usage_region_harms_no_other_slice() {
     let node = Node::simulated("v100x8");
     let mut neighbour = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "neighbour"]).ready();
     for byte in [0xff, 0x00, 0x7f] {
@@ -115,7 +115,7 @@ fn a_tenant_that_scribbles_over_its_usage_page_harms_nobody_else() {
         node.tranche(&["slice", "create", "another", "-g", "0.2", "--gpu", "0"]).success();
         node.tranche(&["slice", "delete", "another"]).success();
         node.tranche(&["slice", "delete", "vandal", "--force"]).success();
-        eventually("the vandal's memory is back", || match node.device().gpus[0].processes.len() {
+        eventually("the vandal's memory is released", || match node.device().gpus[0].processes.len() {
             1 => Ok(()),
             count => Err(format!("{count} processes are on the GPU")),
         });
@@ -126,7 +126,7 @@ fn a_tenant_that_scribbles_over_its_usage_page_harms_nobody_else() {
 fn a_process_that_evades_its_slice_is_seen() {
     let node = Node::simulated("v100x8");
     let program = Tenant::program();
-    // Nothing stops a program from dropping the preload: that is seen, and said.
+    // A program can drop the preload: that is detected, and reported.
     let words = ["env", "-uLD_PRELOAD", "-uCUDA_VISIBLE_DEVICES", program.to_str().unwrap()];
     let mut tenant = node.tenant_of(&mut node.run_in_slice(&["-g", "0.1"], &words)).ready();
     tenant.alloc(Kind::Plain, Bytes::mib(512)).unwrap();

@@ -1,4 +1,4 @@
-//! Jobs: handed in by one line, run in their turn within their slices, and found again by the next daemon.
+//! Jobs are submitted by one command, run in their turn in slices, and are adopted by the next daemon.
 
 mod full;
 mod launcher;
@@ -11,7 +11,7 @@ use e2e::{Node, Outcome, eventually};
 use serde::Deserialize;
 use tranche_domain::units::Bytes;
 
-/// What `tranche list --json` says of a job, as far as it matters here.
+/// Entry of `tranche list --json`, with the fields that the tests read.
 #[derive(Debug, Deserialize)]
 struct Job {
     name: String,
@@ -45,7 +45,7 @@ fn until(node: &Node, name: &str, state: &str) -> Job {
     })
 }
 
-/// A node with one project that has all of it.
+/// A node with the project `a` of this quota.
 fn node(preset: &str, quota: &str) -> Node {
     let node = Node::simulated(preset);
     node.tranche(&["project", "create", "a", "--quota", quota]).success();
@@ -73,7 +73,7 @@ fn two_fractions_share_one_gpu_of_which_four_fifths_are_allocated() {
 }
 
 #[test]
-fn a_job_sees_its_slice_and_so_does_whoever_comes_to_it() {
+fn job_and_exec_see_the_slice() {
     let node = node("v100x8", "1");
     let workload = node.stage().workload().display().to_string();
     let look = ["sh", "-c", &format!("{workload} --nvml; echo looked; sleep 1000")].map(String::from);
@@ -81,13 +81,13 @@ fn a_job_sees_its_slice_and_so_does_whoever_comes_to_it() {
         ["seen", "-g", "0.5", "--"].into_iter().chain(look.iter().map(String::as_str)).collect();
     submit(&node, &words).success();
     until(&node, "seen", "running");
-    eventually("the job has looked", || {
+    eventually("the job has printed it", || {
         let log = node.tranche(&["logs", "seen"]).success();
         if log.contains("looked") { Ok(()) } else { Err(log) }
     });
     let log = node.tranche(&["logs", "seen"]).success();
     let visitor = node.tranche(&["exec", "seen", "--", &workload, "--nvml"]).success();
-    // In bytes, as the program that knows nothing of slices says it.
+    // In bytes, as a program without knowledge of slices prints it.
     let half = (16255u64 << 20).to_string();
     assert!(log.contains(&half) && visitor.contains(&half), "{log}\n{visitor}");
 }
@@ -107,7 +107,7 @@ fn a_killed_daemon_takes_no_job_with_it_and_loses_none() {
     assert!(job(&node, "second").reason.contains("first is before it"), "{}", job(&node, "second").reason);
     until(&node, "first", "running");
     node.kill_daemon();
-    // It comes to its end while nobody is there to see it.
+    // The job ends while no daemon runs.
     std::thread::sleep(Duration::from_secs(4));
     node.start_daemon();
     for name in ["runs", "first", "second"] {
@@ -119,7 +119,7 @@ fn a_killed_daemon_takes_no_job_with_it_and_loses_none() {
 }
 
 #[test]
-fn a_job_whose_gpu_the_next_daemon_does_not_see_goes_on_and_is_begun_again_elsewhere() {
+fn job_on_a_lost_gpu_continues_and_restarts_elsewhere() {
     let mut node = node("v100x8", "8");
     submit(&node, &["runs", "-g", "1", "--", "sleep", "1000"]).success();
     let before = until(&node, "runs", "running").members.remove(0);
@@ -140,7 +140,7 @@ fn a_job_whose_gpu_the_next_daemon_does_not_see_goes_on_and_is_begun_again_elsew
 #[test]
 fn a_sweep_runs_two_members_at_a_time_to_four_completions() {
     let node = node("v100x8", "8");
-    // Each counts who is there beside it, once there was time for whoever may come.
+    // Each member counts the members that run with it, after a time in which others can start.
     let count =
         "touch in.$TRANCHE_JOB_INDEX; sleep 0.5; ls in.* | wc -l; sleep 0.5; rm in.$TRANCHE_JOB_INDEX";
     let words = ["sweep", "-g", "2", "--parallelism", "2", "--completions", "4", "--", "sh", "-c", count];
@@ -188,18 +188,18 @@ fn the_address_that_a_notebook_server_prints_is_shown_whole() {
 }
 
 #[test]
-fn what_is_done_to_jobs_is_told_as_json_too() {
+fn changes_of_jobs_are_reported_as_json_too() {
     let node = node("v100x8", "8");
-    let told = |words: &[&str]| -> serde_json::Value {
+    let json_of = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(&node.tranche(&[words, &["--json"]].concat()).success()).unwrap()
     };
     submit(&node, &["sleeps", "-g", "1", "--", "sleep", "1000"]).success();
     until(&node, "sleeps", "running");
-    let suspended = told(&["suspend", "sleeps"]);
+    let suspended = json_of(&["suspend", "sleeps"]);
     assert_eq!((suspended["name"].as_str(), suspended["project"].as_str()), (Some("sleeps"), Some("a")));
     until(&node, "sleeps", "pending");
-    assert_eq!(told(&["resume", "sleeps"])["name"], "sleeps");
-    assert_eq!(told(&["delete", "sleeps"]), serde_json::json!({"project": "a", "deleted": ["sleeps"]}));
+    assert_eq!(json_of(&["resume", "sleeps"])["name"], "sleeps");
+    assert_eq!(json_of(&["delete", "sleeps"]), serde_json::json!({"project": "a", "deleted": ["sleeps"]}));
     eventually("the project has no jobs", || {
         let outcome = node.tranche(&["project", "delete", "a", "--json"]);
         if outcome.code == Some(0) { Ok(()) } else { Err(outcome.to_string()) }

@@ -1,4 +1,4 @@
-//! Programs that keep GPUs busy, and what each of them has of a GPU by the GPU's own log.
+//! Programs that keep GPUs busy, and the part of a GPU that each has by the GPU's own log.
 
 use std::fmt::Debug;
 use std::iter::repeat_with;
@@ -9,30 +9,31 @@ use std::time::Duration;
 use e2e::{Node, Process, compile};
 use nix::sys::signal::Signal;
 
-/// How far a share may be off, in percent of what all used together. How much that is, says the bench: this machine
-/// may have too little time for everybody to keep a GPU busy.
+/// Most deviation of a share, in percent of the GPU time of all loads.
+///
+/// The bench measures the deviation; this machine may lack the processor time for all loads to keep a GPU busy.
 pub(crate) const TOLERANCE: f64 = 6.0;
 pub(crate) const SETTLE: Duration = Duration::from_millis(1000);
 pub(crate) const MEASURE: Duration = Duration::from_millis(3000);
-/// So often a share may be measured until it is what it should be.
+/// Most measurements of a share until one is as expected.
 const MEASUREMENTS: usize = 4;
 
-/// Time that one test takes from another would count against it.
+/// Lock for one test at a time: processor time that another test takes would distort its measurement.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program that keeps a GPU busy when told to.
+/// A program that keeps a GPU busy on command.
 pub(crate) struct Load {
     process: Process,
     pub(crate) pid: u32,
 }
 
-/// Kernels of a millisecond, so many of them outstanding as fill any gap.
+/// Kernels of a millisecond, with enough of them outstanding to fill any gap.
 pub(crate) const SATURATING: &[&str] = &["--kernel-ns", "1000000", "--sync", "4", "--threads", "2"];
 
-/// Four streams, in each one kernel after the other that leaves room for those of the others.
+/// Four streams, each with one kernel after the other that leaves room for those of the others.
 pub(crate) const SIDE_BY_SIDE: &[&str] = &["--kernel-ns", "5000000", "--sync", "each", "--threads", "4"];
 
 impl Load {
@@ -43,7 +44,7 @@ impl Load {
         Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
     }
 
-    /// Launches of one kind without end, see `tests/e2e/clients/launch.c`.
+    /// Starts endless launches of one kind, see `tests/e2e/clients/launch.c`.
     #[track_caller]
     pub(crate) fn endless(node: &Node, options: &[&str], kind: &str, variables: &[(&str, &str)]) -> Self {
         let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
@@ -52,11 +53,11 @@ impl Load {
         let mut process = Process::start(command.envs(variables.iter().copied()));
         let greeting = process.line().unwrap_or_default();
         let pid = greeting.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
-        assert!(process.say("go"), "the program has gone");
+        assert!(process.say("go"), "the program has ended");
         Self { process, pid: pid.unwrap_or_else(|| panic!("{greeting:?}")) }
     }
 
-    /// The same in a time namespace of its own, whose clock is ahead by so many seconds, or behind.
+    /// As [`Load::start`], in a time namespace whose clock is ahead by `seconds`, or behind if negative.
     #[track_caller]
     pub(crate) fn shifted(node: &Node, seconds: i64, options: &[&str], how: &[&str]) -> Self {
         let (workload, seconds) = (node.stage().workload().display().to_string(), seconds.to_string());
@@ -65,7 +66,7 @@ impl Load {
         Self::begin(Process::start(&mut node.run_in_slice(options, &words)))
     }
 
-    /// The same outside all slices.
+    /// As [`Load::start`], outside all slices.
     #[track_caller]
     pub(crate) fn ungoverned(node: &Node, how: &[&str]) -> Self {
         let mut command = node.command(node.stage().workload());
@@ -83,11 +84,11 @@ impl Load {
 
     #[track_caller]
     pub(crate) fn tell(&mut self, line: &str) -> String {
-        assert!(self.process.say(line), "the program has gone; it was to be told {line:?}");
+        assert!(self.process.say(line), "the program has ended before it could receive {line:?}");
         self.process.line().expect("the program answers")
     }
 
-    /// Kernels per second while this lasts.
+    /// Kernels per second, measured for `span`.
     #[track_caller]
     pub(crate) fn rate(&mut self, span: Duration) -> f64 {
         self.tell("rate");
@@ -100,7 +101,7 @@ impl Load {
 
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = nix::unistd::Pid::from_raw(self.pid.try_into().expect("a pid"));
-        let _ = nix::sys::signal::kill(pid, signal); // it may have gone already
+        let _ = nix::sys::signal::kill(pid, signal); // it may have ended already
     }
 }
 
@@ -111,25 +112,25 @@ fn number(json: &str, key: &str) -> u32 {
     digits.parse().expect("a number")
 }
 
-/// What each load had of the first GPU during the time that passes here, in percent.
+/// Part of the first GPU that each load has during `span`, in percent.
 pub(crate) fn measure(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
     let from = node.timeline(0).end();
     sleep(span);
     since(node, 0, from, loads)
 }
 
-/// What each load has had of a GPU since then, in percent.
+/// Part of a GPU that each load has had since `from`, in percent.
 pub(crate) fn since(node: &Node, gpu: usize, from: u64, loads: &[&Load]) -> Vec<f64> {
     let log = node.timeline(gpu);
     loads.iter().map(|load| log.percent(&[load.pid], from, log.end())).collect()
 }
 
-/// As [`measure`], of what they had together.
+/// As [`measure`], in percent of the GPU time of all loads.
 pub(crate) fn measure_parts(node: &Node, loads: &[&Load], span: Duration) -> Vec<f64> {
     parts(&measure(node, loads, span))
 }
 
-/// Of what all had together.
+/// Converts parts of the GPU to parts of their sum, in percent; fails if the sum is 40 % or less.
 #[track_caller]
 pub(crate) fn parts(found: &[f64]) -> Vec<f64> {
     let all: f64 = found.iter().sum();
@@ -146,14 +147,15 @@ pub(crate) fn assert_near(found: &[f64], wanted: &[f64]) {
     assert!(are_near(found, wanted), "{found:.1?} instead of {wanted:.1?}");
 }
 
-/// What each has of what all had together is this.
+/// Fails unless the parts are within the tolerance in one of the measurements.
 #[track_caller]
 pub(crate) fn assert_holds(wanted: &[f64], measure: impl FnMut() -> Vec<f64>) {
     assert_measured(wanted, measure, |found| are_near(found, wanted));
 }
 
-/// Measures again while others have the processors that the simulated GPU runs on: that passes, and what does not hold is
-/// wrong each time.
+/// Fails unless one of the measurements is right.
+///
+/// Other work on the processors of the simulated GPU disturbs some measurements; an error is in all of them.
 #[track_caller]
 pub(crate) fn assert_measured<T: Debug>(
     wanted: impl Debug,

@@ -1,6 +1,6 @@
-//! The promises of Tranche, kept or broken before the reader's eyes: real processes on a simulated node.
+//! The promises of Tranche, tested with real processes on a simulated node.
 //!
-//! Each module is one promise or one area; each test has a machine of its own, so they run side by side.
+//! Each module is one promise or one area; each test has a machine of its own, so that tests run at the same time.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -42,7 +42,7 @@ mod visible;
 
 use tranche_domain::units::Bytes;
 
-/// What half of the simulated V100 is: half of the 32510 MiB that its driver can hand out.
+/// Memory of half of a simulated V100: half of the 32510 MiB that its driver can allocate.
 const HALF_V100: Bytes = Bytes::mib(16255);
-/// All that a V100's driver can hand out.
+/// Most memory that a V100's driver can allocate.
 const WHOLE_V100: Bytes = Bytes::mib(32510);

@@ -1,4 +1,4 @@
-//! Hostile names: what a program calls itself, or a user calls things, is shown as one visible line, everywhere.
+//! Hostile names of programs and objects are shown as one visible line in every output.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +9,13 @@ use tranche_domain::text::is_visible;
 use tranche_domain::units::Bytes;
 use tranche_exposition::{Address, ask};
 
-/// Clears screens, forges lines, sets titles, turns the direction of writing, is not seen, and is no text. Of a process,
-/// the kernel keeps the first fifteen bytes.
+/// A name that clears screens, forges lines, sets titles and turns the direction of writing.
+///
+/// It also contains invisible characters and is no text. Of a process's name, the kernel keeps the first fifteen bytes.
 const HOSTILE: &[u8] =
     b"x\x1b[2J\nFORGED\x07\r\x1b]0;t\xc2\x9b31m\xe2\x80\xae\xe2\x80\x8b\xe2\x80\xa8\xef\xbb\xbf\xf3\xa0\x81\x81\xff";
 
-/// A program of that name, which is a copy of another.
+/// Copies a program to that name; returns the path of the copy.
 fn hostile(node: &Node, program: &OsStr) -> PathBuf {
     let path = node.dir().join(OsStr::from_bytes(HOSTILE));
     let _ = std::fs::remove_file(&path);
@@ -22,7 +23,7 @@ fn hostile(node: &Node, program: &OsStr) -> PathBuf {
     path
 }
 
-/// Nothing but visible characters, in lines that were meant.
+/// Fails if a text contains invisible characters or a forged line.
 #[track_caller]
 fn is_harmless(what: &str, text: &str) {
     let bad = text.chars().find(|letter| *letter != '\n' && !is_visible(*letter));
@@ -42,7 +43,7 @@ fn hostile_process_names_are_harmless_in_every_output() {
     let node = Node::simulated("h200x1");
     let member = hostile(&node, Tenant::program().as_os_str());
     let _tenant = node.tenant_of(&mut node.run_in_slice(&["-g", "0.5", "--name", "a"], &[member])).ready();
-    // Not of a program that does what its name says.
+    // Not a copy of a program whose behaviour depends on its name.
     let foreign = hostile(&node, OsStr::new("/bin/bash"));
     let foreign = Process::start(node.command(foreign).args(["-c", "sleep 1000; true"]));
     node.own_driver_takes(0, foreign.pid(), Bytes::mib(1024));

@@ -1,5 +1,6 @@
-//! With `only_slices` the kernel lets processes of slices open the GPUs, and no others. What stands for a GPU is a device of
-//! a number that no driver has: the kernel decides before it looks for one.
+//! With `only_slices`, the kernel lets processes of slices open the GPUs, and no others.
+//!
+//! A device with a number that no driver has stands for a GPU: the kernel decides before it searches for a driver.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,22 +14,22 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use tranche_domain::units::Bytes;
 
-/// What the kernel answers to who opens the device.
+/// The kernel's answer to a process that opens the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Denied,
-    /// It was let through, and there is no driver.
+    /// The rule permits it, and there is no driver.
     Open,
 }
 use Answer::{Denied, Open};
 
-/// A machine with a device, whose daemon keeps it to slices.
+/// A machine with a device, which its daemon opens to slices only.
 struct Kept {
     node: Node,
     device: PathBuf,
 }
 
-/// A major number beyond those that drivers can have, and of no other test here.
+/// A major number that no driver can have and no other test here has.
 fn major() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let test = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +37,7 @@ fn major() -> String {
 }
 
 impl Kept {
-    /// Nothing where it cannot be, which is said.
+    /// A machine with this value of the key; `None`, with a skip, if that is not permitted here.
     fn configured(only_slices: &str) -> Option<Self> {
         if !geteuid().is_root() {
             skip("only root makes devices, and closes them to others");
@@ -72,28 +73,28 @@ impl Kept {
     #[track_caller]
     fn answer(&self, command: &mut Command) -> Answer {
         let outcome = self.node.run(command);
-        said(&outcome.stderr).unwrap_or_else(|| panic!("{outcome}"))
+        parsed(&outcome.stderr).unwrap_or_else(|| panic!("{outcome}"))
     }
 
-    /// To a process of no slice.
+    /// Answer to a process outside all slices.
     #[track_caller]
     fn outside(&self) -> Answer {
         let open = self.open();
         self.answer(self.node.command(&open[0]).args(&open[1..]))
     }
 
-    /// To a program of a slice of its own.
+    /// Answer to a program in a slice of its own.
     #[track_caller]
     fn inside(&self) -> Answer {
         self.answer(&mut self.node.run_in_slice(&["-g", "0.1"], &self.open()))
     }
 
-    /// A shell in a slice that opens the device at each line that it reads, and says what it was told.
+    /// Starts a shell in a slice that opens the device at each line that it reads, and prints the answer.
     fn shell(&self, slice: &str) -> Process {
         self.shell_in(slice, hierarchy().expect("it is there"))
     }
 
-    /// The same, started from a cgroup.
+    /// As [`Kept::shell`], started from a cgroup.
     fn shell_in(&self, slice: &str, cgroup: &Path) -> Process {
         let script = format!("while read line; do LC_ALL=C cat {} 2>&1; done", self.device.display());
         let options: &[&str] = &["--name", slice, "-g", "0.1"];
@@ -107,7 +108,7 @@ impl Kept {
     }
 }
 
-fn said(text: &str) -> Option<Answer> {
+fn parsed(text: &str) -> Option<Answer> {
     match text {
         denied if denied.contains("Operation not permitted") => Some(Denied),
         open if open.contains("No such device") => Some(Open),
@@ -119,7 +120,7 @@ fn said(text: &str) -> Option<Answer> {
 fn tries(shell: &mut Process) -> Answer {
     assert!(shell.say("open"));
     let line = shell.line().expect("the shell runs");
-    said(&line).unwrap_or_else(|| panic!("{line}"))
+    parsed(&line).unwrap_or_else(|| panic!("{line}"))
 }
 
 fn move_to(cgroup: &Path, pid: u32) {
@@ -153,9 +154,9 @@ fn child_without_library_stays_within_and_is_seen() {
     let script = format!("(env -i setsid sh -c '{orphan}' &) & wait; sleep 1000");
     let options: &[&str] = &["--name", "a", "-g", "0.5"];
     let mut process = Process::start(&mut kept.node.run_in_slice(options, &["sh", "-c", &script]));
-    let pid: u32 = process.line().and_then(|line| line.parse().ok()).expect("it says its pid");
+    let pid: u32 = process.line().and_then(|line| line.parse().ok()).expect("it prints its pid");
     fs::write(go, "").expect("the directory can be written");
-    assert_eq!(said(&process.line().expect("it tries")), Some(Open));
+    assert_eq!(parsed(&process.line().expect("it tries")), Some(Open));
     kept.node.own_driver_takes(0, pid, Bytes::mib(1024));
     eventually("it is seen with its slice", || {
         let events = kept.node.events();
@@ -169,7 +170,7 @@ fn child_without_library_stays_within_and_is_seen() {
 #[test]
 fn process_that_leaves_or_outlives_its_slice_is_denied() {
     let Some(kept) = Kept::configured("true") else { return };
-    // The program ends with what started it; what it left behind goes on, in no slice.
+    // The program ends with its runner; its orphan continues, in no slice.
     let go = kept.node.dir().join("go");
     let orphan = format!(
         "echo $$; while [ ! -e {} ]; do sleep 0.05; done; LC_ALL=C cat {} 2>&1",
@@ -186,7 +187,7 @@ fn process_that_leaves_or_outlives_its_slice_is_denied() {
         Some(slice) => Err(format!("{slice:?}")),
     });
     fs::write(go, "").expect("the directory can be written");
-    assert_eq!(said(&process.line().expect("it tries")), Some(Denied));
+    assert_eq!(parsed(&process.line().expect("it tries")), Some(Denied));
 
     let mut shell = kept.shell("b");
     let program = fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.pid())).expect("it runs");
@@ -195,7 +196,9 @@ fn process_that_leaves_or_outlives_its_slice_is_denied() {
     assert_eq!(tries(&mut shell), Denied);
 }
 
-/// NVML that opens the device when it is loaded, writes down what the kernel answered, and is the simulated one otherwise.
+/// Builds an NVML that opens the device when it is loaded; returns its path and that of its record.
+///
+/// The record contains the kernel's answers; otherwise the library is the simulated one.
 #[track_caller]
 fn curious_nvml(kept: &Kept) -> (PathBuf, PathBuf) {
     let (library, answers) = (kept.node.dir().join("libcurious.so"), kept.node.dir().join("answers"));
@@ -221,15 +224,15 @@ fn curious_nvml(kept: &Kept) -> (PathBuf, PathBuf) {
 fn next_daemon_opens_the_driver_under_the_rule_of_the_one_before() {
     let Some(mut kept) = Kept::configured("true") else { return };
     let (library, answers) = curious_nvml(&kept);
-    // As systemd makes a unit's cgroup anew at each start, the next daemon begins in none that the rule knows.
+    // As systemd makes a unit's cgroup anew at each start, the next daemon begins in one outside the rule.
     for only_slices in ["true", "false"] {
         kept.node.kill_daemon();
         assert_eq!(kept.outside(), Denied);
         kept.node.configure(&format!("only_slices = {only_slices}\nnvml_library = {library:?}"));
         kept.node.start_daemon();
         let answers = fs::read_to_string(&answers).expect("the library was loaded");
-        let answered: Vec<_> = answers.lines().map(said).collect();
-        assert!(!answered.is_empty() && answered.iter().all(|said| *said == Some(Open)), "{answers}");
+        let answered: Vec<_> = answers.lines().map(parsed).collect();
+        assert!(!answered.is_empty() && answered.iter().all(|answer| *answer == Some(Open)), "{answers}");
     }
     assert_eq!(kept.outside(), Open);
 }
@@ -279,9 +282,9 @@ fn job_opens_gpus() {
     kept.node.tranche(&["project", "create", "a", "--quota", "1"]).success();
     let open = format!("LC_ALL=C cat {} 2>&1; true", kept.device.display());
     kept.node.tranche(&["submit", "j", "-g", "0.5", "--", "sh", "-c", &open]).success();
-    eventually("it was let through", || {
+    eventually("it was permitted", || {
         let log = kept.node.tranche(&["logs", "j"]);
-        if said(&log.stdout) == Some(Open) { Ok(()) } else { Err(log.to_string()) }
+        if parsed(&log.stdout) == Some(Open) { Ok(()) } else { Err(log.to_string()) }
     });
     assert_eq!(kept.outside(), Denied);
 }
@@ -289,8 +292,9 @@ fn job_opens_gpus() {
 #[test]
 fn user_moves_no_process_into_a_leaf() {
     let Some(kept) = Kept::configured("true") else { return };
-    fs::set_permissions(kept.node.dir(), Permissions::from_mode(0o755)).expect("it is ours");
-    // As systemd gives a user a part of the hierarchy.
+    fs::set_permissions(kept.node.dir(), Permissions::from_mode(0o755))
+        .expect("its owner may change its mode");
+    // A part of the hierarchy that belongs to a user, as systemd delegates it.
     let theirs = hierarchy().expect("it is there").join(format!("e2e-theirs-{}", std::process::id()));
     fs::create_dir(&theirs).expect("root makes cgroups");
     for path in [theirs.clone(), theirs.join("cgroup.procs")] {
@@ -305,7 +309,7 @@ fn user_moves_no_process_into_a_leaf() {
     intruder.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script]);
     let outcome = kept.node.run(&mut intruder);
     assert!(outcome.stderr.contains("Permission denied"), "{outcome}");
-    assert_eq!((said(&outcome.stderr), tries(&mut shell)), (Some(Denied), Open), "{outcome}");
+    assert_eq!((parsed(&outcome.stderr), tries(&mut shell)), (Some(Denied), Open), "{outcome}");
     shell.end();
     fs::remove_dir(theirs).expect("no process is in it");
 }
@@ -338,10 +342,10 @@ fn daemon_that_cannot_keep_the_rule_does_not_start() {
     fs::write(&script, text).expect("the directory can be written");
     kept.node.run(kept.node.command("chmod").arg("755").arg(&script)).success();
     kept.node.set_daemon(script, Vec::new());
-    kept.node.try_start_daemon().expect_err("it has no powers");
+    kept.node.try_start_daemon().expect_err("it lacks a capability");
     let log = kept.node.daemon_log();
     assert!(log.contains("`only_slices` cannot be kept") && log.contains("CAP_SYS_ADMIN"), "{log}");
-    holds_for("the rule of before holds", Duration::from_millis(100), || match kept.outside() {
+    holds_for("the earlier rule remains", Duration::from_millis(100), || match kept.outside() {
         Denied => Ok(()),
         Open => Err("open".into()),
     });

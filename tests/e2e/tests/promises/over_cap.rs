@@ -1,4 +1,6 @@
-//! `over_cap = "kill"`: who stays over a cap after the grace loses its largest processes, and nobody else loses any.
+//! `over_cap = "kill"` ends the largest processes of a slice over its cap after the grace.
+//!
+//! No other slice loses a process.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ const fn gib(gib: u64) -> Bytes {
     Bytes::mib(gib << 10)
 }
 
-/// A process of the slice that holds so much.
+/// Starts a process of the slice that holds `memory`.
 #[track_caller]
 fn holder(node: &Node, slice: &str, memory: Bytes) -> Tenant {
     let mut tenant = node.tenant(&["--slice", slice]).ready();
@@ -30,7 +32,7 @@ fn shrink(node: &Node, slice: &str, memory: &str) {
     node.tranche(&["slice", "resize", slice, "--memory", memory]).success();
 }
 
-/// The notes that say that somebody was killed.
+/// Notes that report a killed process.
 #[track_caller]
 fn killings(node: &Node) -> Vec<String> {
     node.smi().notes.into_iter().filter(|note| note.contains("killed process")).collect()
@@ -64,13 +66,13 @@ fn the_largest_goes_after_the_grace_then_the_next_until_the_slice_is_within() {
             true => Err("it runs".to_string()),
         });
     }
-    small.alloc(Kind::Plain, Bytes::mib(256)).expect("who is left is served");
-    neighbour.alloc(Kind::Plain, gib(1)).expect("who is in another slice is not concerned");
+    small.alloc(Kind::Plain, Bytes::mib(256)).expect("the remaining process is served");
+    neighbour.alloc(Kind::Plain, gib(1)).expect("a process of another slice is not concerned");
     assert_eq!(node.slice("modest").pids(), [neighbour.pid()]);
 }
 
 #[test]
-fn a_slice_that_is_within_before_the_grace_is_over_loses_nobody() {
+fn slice_within_its_cap_before_grace_loses_no_process() {
     let node = Node::configured("v100x8", KILL);
     make(&node, "prompt", "0.5");
     let mut idle = holder(&node, "prompt", gib(1));
@@ -79,7 +81,7 @@ fn a_slice_that_is_within_before_the_grace_is_over_loses_nobody() {
     shrink(&node, "prompt", "4Gi");
     assert!(node.slice("prompt").devices[0].over_cap > Bytes::ZERO);
     tenant.free(piece).unwrap();
-    holds_for("everybody lives", 2 * GRACE, || {
+    holds_for("both processes live", 2 * GRACE, || {
         let (lives, named) = ([idle.process().runs(), tenant.process().runs()], killings(&node));
         if lives == [true; 2] && named.is_empty() { Ok(()) } else { Err(format!("{lives:?} {named:?}")) }
     });
@@ -87,7 +89,7 @@ fn a_slice_that_is_within_before_the_grace_is_over_loses_nobody() {
 }
 
 #[test]
-fn nobody_is_killed_unless_the_operator_said_so() {
+fn over_cap_kills_no_process_by_default() {
     let node = Node::configured("v100x8", "over_cap_grace_s = 0\n");
     make(&node, "shown", "0.5");
     let mut tenant = holder(&node, "shown", gib(6));
@@ -122,7 +124,7 @@ fn the_next_is_killed_only_when_the_first_ones_memory_is_free() {
         Bytes::ZERO => Ok(()),
         over => Err(format!("over by {over}")),
     });
-    small.alloc(Kind::Plain, Bytes::mib(256)).expect("who is left is served");
+    small.alloc(Kind::Plain, Bytes::mib(256)).expect("the remaining process is served");
 }
 
 #[test]

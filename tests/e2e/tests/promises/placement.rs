@@ -1,16 +1,16 @@
-//! Memory is charged where it lies: by the stream, pool, graph or handle that decides, on drivers of several versions,
-//! whatever is current and however the function was found.
+//! Memory is charged on the device where it lies, on drivers of several versions.
 //!
-//! The judge is the device, which remembers the most that it ever had in use.
+//! The stream, pool, graph or handle determines the device, whatever is current and however the function was found. The
+//! reference is the device itself, which records the most memory that it ever had in use.
 
 use e2e::{Node, Process, compile};
 use simgpu::Gpu;
 use tranche_domain::units::Bytes;
 
-/// What a slice of these tests may hold of each of its devices.
+/// Cap of a slice of these tests on each of its devices.
 const CAP: Bytes = Bytes::mib(4096);
 
-/// A program that takes one way to memory in a slice of its own, on devices with nothing else.
+/// A program that allocates in one way in a slice of its own, on devices without other use.
 struct Way {
     node: Node,
     devices: simgpu::Node,
@@ -22,7 +22,7 @@ impl Way {
     fn begin(driver: &str, name: &str, gpus: &str) -> Self {
         let node = Node::with_driver("v100x8", driver);
         let program = compile("tests/e2e/clients/placement.c", &[]).expect("it needs nothing but libc");
-        let devices = simgpu::Node::attach(&node.gpus()).expect("the node's file is there");
+        let devices = simgpu::Node::attach(&node.gpus()).expect("the node's file exists");
         let options = ["--memory", "4096Mi", "--gpu", gpus, "--name", "placed"];
         let mut command = node.run_in_slice(&options, &[program.as_os_str(), name.as_ref()]);
         let process = Process::start(&mut command);
@@ -37,18 +37,18 @@ impl Way {
         self.devices.gpus().collect()
     }
 
-    /// The most that a device ever had in use.
+    /// Most memory that a device had in use since the last call.
     fn most(&self, gpu: usize) -> Bytes {
         Bytes::new(self.devices.take_used_high(self.gpus()[gpu]).bytes())
     }
 
-    /// What the slice is charged on its devices.
+    /// Charge of the slice on each of its devices.
     fn charged(&self) -> Vec<Bytes> {
         self.node.slice("placed").devices.iter().map(|device| device.used).collect()
     }
 }
 
-/// Holds a way to the cap on each device, with all of it charged on the one that the memory lies on.
+/// Fails unless a way stays within the cap on each device, and is charged in full on device `full`.
 #[track_caller]
 fn hold(driver: &str, name: &str, gpus: &str, full: usize) {
     let mut way = Way::begin(driver, name, gpus);
@@ -122,7 +122,7 @@ fn threads_without_a_context_are_answered_and_charged() {
         let mut way = Way::begin(driver, "no_context", "0");
         assert_eq!(way.line(), "answers 0 0 0 0 0 0 0 0 0 0", "{driver}");
         assert_eq!(way.line(), "full");
-        // Context, reserve and what pools and graphs keep; the 512 MiB that were freed are free.
+        // Context, reserve and memory that pools and graphs keep; the 512 MiB that were freed are not charged.
         let charged = way.charged()[0];
         assert!(charged < Bytes::mib(1000), "{driver}: {charged} are charged after all was freed");
         assert!(way.process.say("go on"));

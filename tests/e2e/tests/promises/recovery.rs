@@ -1,4 +1,4 @@
-//! Promise 6: the daemon can die. Tenants go on within their limits, and a new daemon finds everything again.
+//! Promise 6: the daemon can die. Tenants continue within their limits, and the next daemon restores all slices.
 
 use std::time::Duration;
 
@@ -40,17 +40,15 @@ fn tenants_outlive_a_killed_daemon_within_their_caps_and_are_found_again() {
     node.tranche(&["slice", "resize", "busy", "-g", "0.6"]).success();
     assert!(tenant.fill() > Bytes::mib(3000), "a resize by the new daemon reaches the tenant");
     assert_eq!(tenant.end().code, Some(0));
-    eventually("the slice ends with its program, as if nothing had happened", || {
-        match node.smi().find("busy") {
-            None => Ok(()),
-            Some(slice) => Err(format!("{slice:#?}")),
-        }
+    eventually("the slice ends with its program", || match node.smi().find("busy") {
+        None => Ok(()),
+        Some(slice) => Err(format!("{slice:#?}")),
     });
 }
 
-/// As `systemctl kill` of the unit does it: nothing of the daemon is left to hold anything for the next one.
+/// Kills all processes of the daemon, as `systemctl kill` does: none keeps state for the next one.
 #[test]
-fn whatever_is_the_daemons_may_be_killed_and_nothing_is_lost() {
+fn slices_survive_the_death_of_daemon_and_helper() {
     let mut node = Node::simulated("v100x8");
     let mut tenants = ["one", "other"].map(|name| node.tenant(&["-g", "0.5", "--name", name]).ready());
     for tenant in &mut tenants {
@@ -71,7 +69,7 @@ fn whatever_is_the_daemons_may_be_killed_and_nothing_is_lost() {
         assert_eq!(used(&node), before);
         assert_eq!(node.smi().notes, Vec::<String>::new());
         for tenant in &mut tenants {
-            tenant.alloc(Kind::Plain, Bytes::mib(1024)).expect("it gets more from the next daemon");
+            tenant.alloc(Kind::Plain, Bytes::mib(1024)).expect("the next daemon grants more");
         }
     }
     let pids = tenants.each_mut().map(|tenant| tenant.pid());
@@ -84,7 +82,7 @@ fn whatever_is_the_daemons_may_be_killed_and_nothing_is_lost() {
     }
 }
 
-/// What a process has started, and what that has.
+/// Processes that a process has started, with all their descendants.
 fn descendants(pid: u32) -> Vec<nix::unistd::Pid> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let parents = all.filter_map(|entry| {
@@ -114,7 +112,7 @@ fn without_a_daemon_memory_is_refused_rather_than_given_away() {
     node.kill_daemon();
     let pids = tenants.each_mut().map(|tenant| tenant.pid());
     for tenant in &mut tenants {
-        // It may wait some seconds for the daemon with each refusal, so ask seldom.
+        // Each refusal may wait some seconds for the daemon, so that there are few.
         for _ in 0..2 {
             let _ = tenant.alloc(Kind::Plain, Bytes::mib(12 * 1024));
         }
@@ -140,11 +138,11 @@ fn a_process_that_died_while_the_daemon_was_away_is_cleared_up() {
     tenants[0].kill();
     node.start_daemon();
     let pid = tenants[1].pid();
-    eventually("only the living one is left", || match node.slice("pair").pids() {
+    eventually("only the living process is left", || match node.slice("pair").pids() {
         pids if pids == [pid] => Ok(()),
         pids => Err(format!("{pids:?}")),
     });
-    tenants[1].alloc(Kind::Plain, Bytes::mib(12 * 1024)).expect("the dead one's memory is free");
+    tenants[1].alloc(Kind::Plain, Bytes::mib(12 * 1024)).expect("the dead process's memory is free");
 }
 
 #[test]
@@ -155,7 +153,7 @@ fn new_programs_join_a_slice_that_is_older_than_the_daemon() {
     old.alloc(Kind::Plain, Bytes::mib(4096)).unwrap();
     let stopped: Outcome = node.stop_daemon();
     assert_eq!(stopped.code, Some(0), "an orderly end\n{stopped}");
-    assert!(old.process().runs(), "stopping the daemon kills nobody");
+    assert!(old.process().runs(), "stopping the daemon kills no process");
     node.start_daemon();
     let mut new = node.tenant(&["--slice", "lasting"]).ready();
     new.fill();
@@ -177,7 +175,7 @@ fn processes_that_knock_while_the_daemon_comes_back_keep_what_they_hold() {
         poor.alloc(Kind::Plain, Bytes::mib(512)).unwrap();
     }
     node.kill_daemon();
-    // None of them has credit for this, so they knock until somebody answers.
+    // None of them has credit for this, so that they repeat their requests until a daemon answers.
     for [rich, poor] in &mut pairs {
         rich.say(&format!("alloc plain {}", 11u64 << 30));
         poor.say(&format!("alloc plain {}", 11u64 << 30));
@@ -210,5 +208,5 @@ fn a_second_daemon_on_the_same_directory_is_refused() {
     command.args(["--state-dir".as_ref(), node.state_dir().as_os_str()]);
     let outcome = node.run(&mut command);
     assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");
-    assert_eq!(node.smi().gpus.len(), 8, "the first one goes on");
+    assert_eq!(node.smi().gpus.len(), 8, "the first one continues");
 }

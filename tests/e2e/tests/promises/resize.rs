@@ -1,4 +1,4 @@
-//! A slice changes its size while programs use it.
+//! Resizes of slices while programs use them.
 
 use e2e::{CudaError, Kind, Node, eventually};
 use tranche_domain::units::Bytes;
@@ -22,7 +22,7 @@ fn a_larger_cap_is_seen_and_usable_at_once() {
 }
 
 #[test]
-fn a_cap_below_what_is_in_use_refuses_until_enough_is_freed_and_kills_nobody() {
+fn resize_below_use_refuses_new_allocations() {
     let node = Node::simulated("v100x8");
     let mut tenant = node.tenant(&["-g", "0.5", "--name", "shrinking"]).ready();
     let pieces: Vec<u64> = (0..8).map(|_| tenant.alloc(Kind::Plain, Bytes::mib(GIB)).unwrap()).collect();
@@ -30,7 +30,7 @@ fn a_cap_below_what_is_in_use_refuses_until_enough_is_freed_and_kills_nobody() {
 
     let slice = node.slice("shrinking");
     assert_eq!(slice.cap(), Bytes::mib(4 * GIB));
-    assert!(slice.used() > Bytes::mib(8 * GIB), "what is held is shown, over the cap or not: {slice:#?}");
+    assert!(slice.used() > Bytes::mib(8 * GIB), "memory over the cap is shown, too: {slice:#?}");
     assert_eq!(tenant.info(), (Bytes::ZERO, Bytes::mib(4 * GIB)));
     let table = node.tranche(&["smi"]).success();
     assert!(table.contains("shrinking") && table.contains("OVER CAP"), "{table}");
@@ -69,7 +69,7 @@ fn siblings_of_a_shrunken_slice_keep_to_the_new_cap_together() {
 }
 
 #[test]
-fn growing_past_what_is_free_is_refused_and_says_what_can_be_had() {
+fn growth_beyond_free_memory_is_refused_with_the_maximum() {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "left", "-g", "0.5", "--gpu", "0"]).success();
     node.tranche(&["slice", "create", "right", "-g", "0.4", "--gpu", "0"]).success();

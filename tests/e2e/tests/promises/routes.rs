@@ -1,8 +1,8 @@
-//! Ways to the driver in which each build of the shim stands, cell by cell: those it does not, too.
+//! Matrix of routes to the driver and installations of the shim, with the expected result of each.
 //!
 //! Rows are routes by which programs reach the driver. Columns are ways to install the shim: preloaded by the
 //! environment, preloaded by `/etc/ld.so.preload`, mounted over the driver's file, and in a directory of its own
-//! that LD_LIBRARY_PATH names. Every cell has an answer, and reality is asked for it.
+//! that LD_LIBRARY_PATH names. A program tries each cell.
 
 mod ground;
 
@@ -15,16 +15,16 @@ use ground::{Ground, text};
 /// More than a slice has, and less than the GPU.
 const BEYOND: Bytes = Bytes::mib(20 * 1024);
 
-/// What a program in a slice finds at the end of its route.
+/// Result of a program in a slice that takes a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// The slice.
+    /// The program sees the slice.
     Governed,
-    /// A driver that does not begin: the shim is there, and was not told which slice this is.
+    /// The driver does not begin: the shim is loaded, without the variable that names the slice.
     Closed,
-    /// No driver, or none of its functions.
+    /// The program finds no driver, or none of its functions.
     Absent,
-    /// The whole GPU: the shim is not in the way.
+    /// The program sees the whole GPU, as without the shim.
     Bypassed,
 }
 use Found::{Absent, Bypassed, Closed, Governed};
@@ -34,8 +34,8 @@ impl Found {
     fn of(outcome: &Outcome) -> Self {
         let [half, whole] = [HALF_V100, WHOLE_V100].map(Bytes::get);
         match outcome.stdout.trim() {
-            said if said == format!("total {half} beyond 2") => Governed,
-            said if said == format!("total {whole} beyond 0") => Bypassed,
+            line if line == format!("total {half} beyond 2") => Governed,
+            line if line == format!("total {whole} beyond 0") => Bypassed,
             "error 802" => Closed,
             "absent" => Absent,
             _ => panic!("neither governed, closed, absent nor bypassed\n{outcome}"),
@@ -43,7 +43,7 @@ impl Found {
     }
 }
 
-/// What the program is like that takes the route.
+/// Kind of the program that takes the route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// It opens the driver by its usual name.
@@ -56,13 +56,13 @@ enum Program {
     ByPath,
     /// It names the driver's file as the driver's version.
     ByVersion,
-    /// It knows where the shim expects the driver.
+    /// It names the driver's file by the name that the shim has for it.
     ByAlias,
     /// No loader is in it until it opens something.
     Static,
-    /// It is started with an empty environment, save for where the simulated GPUs are.
+    /// It is started with an empty environment, except for the path of the simulated GPUs.
     Emptied,
-    /// It runs as another user than the one who started it.
+    /// It runs as its owner, and is started by another user.
     SetUid,
     /// It is written in Go and linked to the driver, and calls it from threads that Go made.
     Go,
@@ -77,7 +77,7 @@ enum Column {
     InDirectory,
 }
 
-/// Routes, programs that take them, and what these find in each [`Column`], in its order.
+/// Routes, kinds of programs, and their results in each [`Column`], in its order.
 #[rustfmt::skip]
 const MATRIX: &[(&str, Program, [Found; 4])] = &[
     ("linked",                 Program::Linked,     [Governed, Governed, Governed, Governed]),
@@ -103,12 +103,12 @@ const MATRIX: &[(&str, Program, [Found; 4])] = &[
     ("dlsym",                  Program::SetUid,     [Bypassed, Governed, Governed, Bypassed]),
 ];
 
-/// Asks every route, and compares.
+/// Tries every route; fails if a result differs from the matrix.
 #[track_caller]
 fn walk(ground: &Ground) {
     let mut wrong = Vec::new();
     for (route, kind, answers) in MATRIX {
-        // Only with mounts of its own does such a program find a driver that no variable names.
+        // Such a program finds a driver that no variable names only with mounts of its own.
         if !ground.private && matches!(kind, Program::Emptied | Program::SetUid) {
             continue;
         }
@@ -118,7 +118,7 @@ fn walk(ground: &Ground) {
         }
         let outcome = ground.run(route, *kind);
         let (found, expected) = (Found::of(&outcome), answers[ground.column as usize]);
-        // Whatever it finds, it lives to say so and ends as it wants.
+        // Whatever it finds, it must print the result and exit with 0.
         if found != expected || outcome.code != Some(0) {
             wrong.push(format!("{route}, {kind:?}: {found:?} instead of {expected:?}\n{outcome}"));
         }
@@ -168,12 +168,12 @@ fn the_libraries_in_the_drivers_place_are_one_tenant() {
     let mut tenant = ground.node.tenant_of(&mut command).ready();
     tenant.alloc(Kind::Plain, Bytes::mib(1000)).unwrap();
     tenant.ask("nvml").expect("NVML begins");
-    let used_by_nvml = tenant.numbers("nvmlmemory 0").expect("NVML knows the device");
+    let used_by_nvml = tenant.numbers("nvmlmemory 0").expect("NVML finds the device");
     let (free, total) = tenant.info();
     let used = total.saturating_sub(free);
     assert_eq!(total, HALF_V100);
     assert!(used_by_nvml.contains(&used.get()), "{used:?} by CUDA, {used_by_nvml:?} by NVML");
-    eventually("the daemon says the same", || match ground.node.slice("one") {
+    eventually("the daemon's charge is the same", || match ground.node.slice("one") {
         slice if slice.used() == used && slice.pids().len() == 1 => Ok(()),
         slice => Err(format!("{used} used\n{slice:#?}")),
     });

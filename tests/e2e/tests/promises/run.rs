@@ -1,4 +1,4 @@
-//! `tranche run` is a good runner: it passes on what goes in and out, and the slice lives as long as its programs.
+//! `tranche run` passes input, output and signals on, and its slice lives as long as its programs.
 
 use std::time::{Duration, Instant};
 
@@ -57,14 +57,14 @@ fn input_output_and_arguments_pass_through_untouched() {
 }
 
 #[test]
-fn the_environment_says_which_gpu_it_is() {
+fn environment_names_the_gpu_of_the_slice() {
     let node = Node::simulated("v100x8");
     let script = "echo $CUDA_VISIBLE_DEVICES; echo $LD_PRELOAD; echo $TRANCHE_SLICE_SOCKET";
-    let said = node.run(&mut node.run_in_slice(&["-g", "0.5", "--gpu", "5"], &shell(script))).success();
-    let lines: Vec<&str> = said.lines().collect();
+    let output = node.run(&mut node.run_in_slice(&["-g", "0.5", "--gpu", "5"], &shell(script))).success();
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[0], node.smi().gpus[5].uuid.to_string());
-    assert!(lines[1].ends_with("libtranche_preload.so"), "{said}");
-    assert!(lines[2].ends_with("attach.sock"), "{said}");
+    assert!(lines[1].ends_with("libtranche_preload.so"), "{output}");
+    assert!(lines[2].ends_with("attach.sock"), "{output}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_signal_to_the_runner_reaches_the_program() {
 #[test]
 fn the_slice_ends_with_its_last_descendant() {
     let node = Node::simulated("h200x1");
-    // The program ends at once; what it left behind ends when told to.
+    // The program ends at once; its child ends once the file exists.
     let flag = node.dir().join("go");
     let script = format!("(while [ ! -e {} ]; do sleep 0.05; done) & echo started", flag.display());
     let mut process =
@@ -111,23 +111,23 @@ fn a_killed_runner_leaves_no_slice_behind_once_its_program_ends() {
     let node = Node::simulated("h200x1");
     let mut tenant = node.tenant(&["-g", "0.5", "--name", "headless"]).ready();
     tenant.process().signal(Signal::SIGKILL);
-    tenant.process().hang_up(); // the tenant ends when nobody speaks to it
+    tenant.process().hang_up(); // the tenant ends at the end of its input
     await_end_of(&node, "headless");
-    eventually("its memory is back", || match node.device().held() {
+    eventually("its memory is released", || match node.device().held() {
         held if held.get() == 0 => Ok(()),
         held => Err(held.to_string()),
     });
 }
 
 #[test]
-fn who_waits_gets_a_turn_when_there_is_room() {
+fn waiting_run_starts_when_there_is_room() {
     let node = Node::simulated("h200x1");
     let mut first = node.tenant(&["-g", "0.7", "--name", "first"]);
     first.pid();
     let words = ["sh", "-c", "echo my turn"];
     let options = ["-g", "0.5", "--name", "second", "--wait", "60s"];
     let mut second = Process::start(&mut node.run_in_slice(&options, &words));
-    eventually("smi shows who waits", || match &node.smi().waiting[..] {
+    eventually("smi shows the request that waits", || match &node.smi().waiting[..] {
         [waiting] if waiting.name.as_deref() == Some("second") => Ok(()),
         waiting => Err(format!("{waiting:?}")),
     });
@@ -140,7 +140,7 @@ fn who_waits_gets_a_turn_when_there_is_room() {
 }
 
 #[test]
-fn who_waited_in_vain_is_told_what_is_free() {
+fn wait_that_expires_reports_free_memory() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "most", "-g", "0.7"]).success();
     let start = Instant::now();
@@ -153,7 +153,7 @@ fn who_waited_in_vain_is_told_what_is_free() {
 }
 
 #[test]
-fn who_gave_up_waiting_holds_nobody_up() {
+fn abandoned_wait_delays_no_other_request() {
     let node = Node::simulated("h200x1");
     node.tranche(&["slice", "create", "most", "-g", "0.7"]).success();
     let options = ["-g", "0.5", "--name", "impatient", "--wait", "10m"];
@@ -163,8 +163,8 @@ fn who_gave_up_waiting_holds_nobody_up() {
         count => Err(format!("{count} wait")),
     });
     waiting.signal(Signal::SIGINT);
-    eventually("it has gone", || if waiting.runs() { Err(String::new()) } else { Ok(()) });
-    eventually("nobody waits", || match node.smi().waiting.len() {
+    eventually("it has ended", || if waiting.runs() { Err(String::new()) } else { Ok(()) });
+    eventually("no request waits", || match node.smi().waiting.len() {
         0 => Ok(()),
         count => Err(format!("{count} wait")),
     });

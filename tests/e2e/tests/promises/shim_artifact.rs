@@ -1,4 +1,4 @@
-//! Promise 7, from the outside: what the shim asks of the programs it is loaded into, and what it defines there.
+//! Promise 7: requirements and definitions of the files of the shim.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +14,17 @@ use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
 
 type Header = FileHeader64<LittleEndian>;
 
-/// What the loader reads of a library.
+/// Contents of a library that the loader reads.
 #[derive(Debug, Default)]
 struct Loaded {
     needed: Vec<String>,
     soname: Option<String>,
     defines: BTreeSet<String>,
-    /// True if anything runs when it is loaded or unloaded.
+    /// True if code runs when it is loaded or unloaded.
     runs: bool,
-    /// True if what it defines and refers to is found in itself.
+    /// True if its references to symbols that it defines are bound to itself.
     symbolic: bool,
-    /// Undefined symbols, with the version wanted.
+    /// Undefined symbols with their required versions.
     wants: BTreeSet<(String, Option<String>)>,
 }
 
@@ -32,7 +32,7 @@ fn shim() -> Loaded {
     loaded(&Stage::find().shim())
 }
 
-/// The libraries that stand in the driver's place, with the names they have there and the ones they need.
+/// The libraries that stand in the driver's place, each with its name and the one of the driver.
 fn replacements() -> [(Loaded, &'static str, &'static str); 2] {
     [("libcuda.so.1", "libcuda-real.so.1"), ("libnvidia-ml.so.1", "libnvidia-ml-real.so.1")]
         .map(|(name, alias)| (loaded(&Stage::find().replacements().join(name)), name, alias))
@@ -80,7 +80,7 @@ fn read(data: &[u8]) -> object::read::Result<Loaded> {
     Ok(loaded)
 }
 
-/// `GLIBC_2.3.4` as numbers.
+/// Numbers of a version such as `GLIBC_2.3.4`.
 fn glibc(version: &str) -> Option<Vec<u32>> {
     version.strip_prefix("GLIBC_")?.split('.').map(|part| part.parse().ok()).collect()
 }
@@ -120,7 +120,7 @@ fn the_shim_defines_the_drivers_names_and_the_lookup_doors_alone() {
 }
 
 #[test]
-fn loading_a_library_of_ours_runs_nothing_and_looks_for_none_of_its_own_names() {
+fn libraries_run_nothing_at_load_and_bind_symbolically() {
     for library in replacements().map(|(library, ..)| library).into_iter().chain([shim()]) {
         assert!(!library.runs && library.symbolic, "{library:#?}");
     }
@@ -128,7 +128,7 @@ fn loading_a_library_of_ours_runs_nothing_and_looks_for_none_of_its_own_names() 
 
 #[test]
 fn the_shim_has_a_name_of_its_own() {
-    // Were it called libcuda.so.1, the real one would never be loaded.
+    // With the name libcuda.so.1, the real library would never be loaded.
     let soname = shim().soname;
     assert!(soname.as_deref().is_none_or(|name| name.starts_with("libtranche")), "{soname:?}");
 }
@@ -169,7 +169,7 @@ fn a_library_in_the_drivers_place_runs_on_a_glibc_of_2012() {
 
 #[test]
 fn undefined_names_are_all_libc_functions() {
-    // An undefined weak or unversioned name would be taken from whatever the host program defines.
+    // An undefined weak or unversioned name would be bound to a definition of the program, if it has one.
     let libraries = replacements().map(|(library, ..)| library).into_iter().chain([shim()]);
     let wanted = libraries.flat_map(|library| library.wants);
     let unversioned: Vec<_> = wanted.filter(|(_, version)| version.is_none()).collect();

@@ -1,4 +1,4 @@
-//! Slices come and go: where they are put, how they are listed, how they end.
+//! Placement, lists and deletion of slices.
 
 use e2e::{Kind, Node, eventually};
 use tranche_domain::units::Bytes;
@@ -10,7 +10,7 @@ fn a_fraction_goes_where_it_fits_best() {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "a", "-g", "0.5"]).success();
     node.tranche(&["slice", "create", "b", "-g", "0.7"]).success();
-    // 0.3 fits both GPUs in use; it fills the one that it leaves nothing of.
+    // 0.3 fits both GPUs in use; it goes to the one that it fills.
     node.tranche(&["slice", "create", "c", "-g", "0.3"]).success();
     let gpu = |name: &str| node.slice(name).devices[0].gpu_index;
     assert_ne!(gpu("a"), gpu("b"));
@@ -46,7 +46,7 @@ fn a_slice_that_was_made_is_listed_and_shown() {
 }
 
 #[test]
-fn every_slice_says_how_it_is_enforced_and_why() {
+fn slice_shows_its_enforcement_tier_and_reason() {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "plain", "-g", "0.5"]).success();
     let slice = node.slice("plain");
@@ -79,12 +79,12 @@ fn deleting_by_force_ends_the_programs_and_frees_their_memory() {
         tenant.alloc(Kind::Plain, Bytes::mib(1024)).unwrap();
     }
     let pids = tenants.each_mut().map(|tenant| tenant.pid());
-    let told = node.tranche(&["slice", "delete", "doomed", "--force", "--json"]).success();
-    let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
-    assert_eq!(told["deleted"], "doomed");
-    let killed = told["killed"].as_array().expect("who was killed is said");
-    assert!(pids.iter().all(|pid| killed.iter().any(|one| one == pid)), "{told} and {pids:?}");
-    eventually("its memory is back", || match node.device().held_by(0, &pids) {
+    let answer = node.tranche(&["slice", "delete", "doomed", "--force", "--json"]).success();
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("it is JSON");
+    assert_eq!(answer["deleted"], "doomed");
+    let killed = answer["killed"].as_array().expect("killed processes are a list");
+    assert!(pids.iter().all(|pid| killed.iter().any(|one| one == pid)), "{answer} and {pids:?}");
+    eventually("its memory is released", || match node.device().held_by(0, &pids) {
         Bytes::ZERO => Ok(()),
         held => Err(held.to_string()),
     });
@@ -95,7 +95,7 @@ fn deleting_by_force_ends_the_programs_and_frees_their_memory() {
             true => Err("it runs".to_string()),
         });
     }
-    bystander.alloc(Kind::Plain, Bytes::mib(1024)).expect("the neighbour works on");
+    bystander.alloc(Kind::Plain, Bytes::mib(1024)).expect("the neighbour still works");
 }
 
 #[test]

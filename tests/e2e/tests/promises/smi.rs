@@ -1,4 +1,4 @@
-//! `tranche smi` for people and for scripts.
+//! `tranche smi` as a table, and for scripts.
 
 use std::time::Duration;
 
@@ -51,10 +51,10 @@ fn slices_can_be_queried_as_csv() {
 fn gpus_can_be_queried_as_csv() {
     let node = Node::simulated("v100x8");
     let query = "--query-gpu=index,uuid,memory.total";
-    let said = node.tranche(&["smi", query, "--format=csv,noheader,nounits"]).success();
-    assert_eq!(said.lines().count(), 8, "{said}");
+    let output = node.tranche(&["smi", query, "--format=csv,noheader,nounits"]).success();
+    assert_eq!(output.lines().count(), 8, "{output}");
     let first = format!("0, {}, 32768", node.smi().gpus[0].uuid);
-    assert_eq!(said.lines().next(), Some(first.as_str()));
+    assert_eq!(output.lines().next(), Some(first.as_str()));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn an_unknown_field_is_named() {
 }
 
 #[test]
-fn it_can_go_on_showing() {
+fn loop_option_repeats_the_output() {
     let node = Node::simulated("h200x1");
     let mut process = Process::start(node.command(node.stage().command()).args([
         "smi",

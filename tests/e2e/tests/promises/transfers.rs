@@ -1,4 +1,4 @@
-//! Promise: copies and fills are compute where the daemon is configured so, and nothing where it is not.
+//! Copies and fills count as compute if the daemon is configured so, and otherwise not at all.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::gate::{CLOSED, OPEN, done};
 use crate::load::{MEASURE, SETTLE, alone, assert_holds, parts};
 
 const COUNTED: &str = "transfers = \"counted\"\n";
-/// The ways by which a program finds the driver's functions.
+/// Ways by which a program finds the driver's functions.
 const ROUTES: [&str; 4] = ["export", "export-ptsz", "ask", "ask-ptsz"];
 
-/// A slice of a name, and in it a program of `clients/` that waits for the word; with its pid.
+/// Creates a slice with a program that waits for the line `go`; returns the program and its pid.
 #[track_caller]
 fn tenant(node: &Node, slice: &str, share: &str, source: &str, what: &[&str]) -> (Process, u32) {
     node.tranche(&["slice", "create", slice, "-g", share]).success();
@@ -31,7 +31,7 @@ fn mover(node: &Node, slice: &str, share: &str, what: &[&str]) -> (Process, u32)
 }
 
 #[test]
-fn uncounted_transfers_by_every_route_pass_a_closed_gate_at_once_and_nobody_counts_them() {
+fn uncounted_transfers_by_every_route_pass_a_closed_gate() {
     let node = Node::simulated("h200x1");
     for route in ROUTES {
         let (mut mover, _) = mover(&node, route, "0.1", &[route, "all"]);
@@ -81,7 +81,7 @@ fn captured_transfers_are_neither_held_nor_counted() {
 #[test]
 fn where_transfers_count_waits_and_blocking_copies_still_do_not_wait() {
     let node = Node::configured("h200x1", COUNTED);
-    // Three kernels of 40 ms are on their way when it says that it is ready.
+    // Three kernels of 40 ms are outstanding when it prints that it is ready.
     let (mut launcher, _) = tenant(&node, "work", "0.1", "tests/e2e/clients/launch.c", &["waits"]);
     let _closed = Held::hold(&node, "work", CLOSED);
     launcher.say("go");
@@ -90,7 +90,7 @@ fn where_transfers_count_waits_and_blocking_copies_still_do_not_wait() {
 }
 
 #[test]
-fn the_next_daemon_says_what_transfers_are_from_then_on() {
+fn transfers_follow_the_configuration_of_the_next_daemon() {
     let mut node = Node::configured("h200x1", COUNTED);
     let (mut mover, _) = mover(&node, "work", "0.1", &["export", "all"]);
     node.stop_daemon();

@@ -1,4 +1,4 @@
-//! What the driver takes by itself is charged to whom it is taken for, once that can be told for sure.
+//! Memory that the driver takes for a process by itself is charged to its slice, once that is certain.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tranche_domain::units::Bytes;
 use crate::HALF_V100;
 
 const TAKEN: Bytes = Bytes::mib(300);
-/// What a context takes of the simulated V100. A little more is reserved for it.
+/// Memory of a context on the simulated V100. The reserve for it is a little more.
 const CONTEXT: Bytes = Bytes::mib(308);
 
-/// Longer than the daemon needs for two looks, which is when it knows.
+/// Longer than the daemon needs for two samples, which are conclusive.
 const LOOKS: Duration = Duration::from_secs(4);
 
 #[track_caller]
@@ -37,7 +37,7 @@ fn reserve(node: &Node) -> Bytes {
     node.smi().gpus[0].context_reserve
 }
 
-/// What of [`TAKEN`] the reserve for a context does not cover.
+/// Part of [`TAKEN`] that the reserve for a context does not cover.
 #[track_caller]
 fn beyond(node: &Node) -> Bytes {
     TAKEN.saturating_sub(reserve(node).saturating_sub(CONTEXT))
@@ -59,15 +59,17 @@ fn a_process_that_stands_still_is_charged_for_what_the_driver_took_until_it_ends
 
     node.kill_daemon();
     node.start_daemon();
-    assert_eq!(used(&node, "half"), expected, "the next daemon knows of it");
+    assert_eq!(used(&node, "half"), expected, "the next daemon has it charged");
     other.fill();
     let pids = [one.pid(), other.pid()];
     let held = node.device().held_by(0, &pids);
     assert!(held <= HALF_V100, "{held}");
     one.kill();
-    eventually("what was taken goes with its process", || match other.alloc(Kind::Plain, Bytes::mib(1500)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error:?}")),
+    eventually("memory taken for a process is released with it", || {
+        match other.alloc(Kind::Plain, Bytes::mib(1500)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("{error:?}")),
+        }
     });
 }
 
@@ -103,10 +105,10 @@ fn contexts_beyond_measured_raise_their_own_slices_reserve() {
     let measured = reserve(&node);
     assert!(measured >= CONTEXT && measured < Bytes::mib(400), "{measured}");
     let noted = |node: &Node, reserved: u64| {
-        let told =
+        let start =
             format!("contexts of slice half take more than was measured on its device 0: {reserved} MiB");
         eventually("it is noted", || match node.smi().notes {
-            notes if notes.iter().any(|note| note.starts_with(&told)) => Ok(()),
+            notes if notes.iter().any(|note| note.starts_with(&start)) => Ok(()),
             notes => Err(format!("{notes:?}")),
         });
     };
@@ -115,7 +117,7 @@ fn contexts_beyond_measured_raise_their_own_slices_reserve() {
     becomes(&node, "half", Bytes::mib(400));
     noted(&node, 400);
     let second = node.tenant(&["--slice", "half"]).ready();
-    assert_eq!(used(&node, "half"), Bytes::mib(800), "the next pays before");
+    assert_eq!(used(&node, "half"), Bytes::mib(800), "the next is charged before");
     node.kill_daemon();
     node.start_daemon();
     assert_eq!((reserve(&node), used(&node, "half")), (measured, Bytes::mib(800)));
@@ -124,12 +126,12 @@ fn contexts_beyond_measured_raise_their_own_slices_reserve() {
     let third = node.tenant(&["--slice", "half"]).ready();
     becomes(&node, "half", Bytes::mib(1800));
     noted(&node, 2 * measured.whole_mib());
-    assert_eq!(reserve(&node), measured, "what is reserved in general is what was measured");
+    assert_eq!(reserve(&node), measured, "the general reserve is the measured one");
     drop((first, second, third));
 }
 
 #[test]
-fn operator_has_it_forgotten_what_contexts_were_seen_to_take() {
+fn operator_resets_the_measured_context_reserves() {
     let mut node = Node::simulated("v100x8");
     make(&node, "half");
     let measured = reserve(&node);
@@ -148,17 +150,17 @@ fn operator_has_it_forgotten_what_contexts_were_seen_to_take() {
         pids if pids.is_empty() => Ok(()),
         pids => Err(format!("{pids:?}")),
     });
-    learned(&node).expect("it is remembered for a while");
+    learned(&node).expect("it is kept for a while");
     let shown = |node: &Node| node.tranche(&["doctor"]).stdout;
     assert!(shown(&node).contains(&format!("GPU 0: {measured}, measured 2")), "{}", shown(&node));
-    let told = node.tranche(&["gpu", "forget-reserves"]).success();
-    assert!(told.contains("in slices: half;") && told.contains("Tesla V100"), "{told}");
+    let output = node.tranche(&["gpu", "forget-reserves"]).success();
+    assert!(output.contains("in slices: half;") && output.contains("Tesla V100"), "{output}");
     learned(&node).expect_err("it is forgotten at once");
     node.set_gpu(0, &["--context-mib", &CONTEXT.whole_mib().to_string()]);
     let second = node.tenant(&["--slice", "half"]).ready();
     assert_eq!((reserve(&node), used(&node, "half")), (measured, measured));
     drop(second);
-    // What was measured is measured again: by now a context takes more.
+    // The reserve is measured again: now a context takes more.
     node.stop_daemon();
     node.set_gpu(0, &["--context-mib", "350"]);
     node.start_daemon();
@@ -214,7 +216,7 @@ fn a_process_that_shares_memory_is_not_charged_for_what_the_driver_lists() {
         node.driver_takes(0, tenant.pid(), TAKEN);
     }
     let stays = |node: &Node, expected: Bytes| {
-        holds_for("nothing follows for those who share", LOOKS, || match used(node, "half") {
+        holds_for("processes that share are charged no more", LOOKS, || match used(node, "half") {
             used if used == expected => Ok(()),
             used => Err(format!("{used} are charged")),
         });
@@ -223,7 +225,7 @@ fn a_process_that_shares_memory_is_not_charged_for_what_the_driver_lists() {
     let expected = before.saturating_add(beyond(&node));
     node.driver_takes(0, bystander.pid(), TAKEN);
     becomes(&node, "half", expected);
-    // The driver lists the memory with whoever is left of those who share it.
+    // The driver lists the memory with the remaining process that shares it.
     lender.kill();
     eventually("the lender is gone", || match node.slice("half").pids().len() {
         2 => Ok(()),
@@ -247,7 +249,7 @@ fn a_process_that_charges_and_frees_all_the_time_is_charged_for_nothing_that_it_
     tenant.drop_all();
     let at_once = used(&node, "busy");
     let plausible = [reserve, expected].contains(&at_once);
-    assert!(plausible, "samples were used that were taken while it moved: {at_once} are charged");
+    assert!(plausible, "samples taken while its use changed were used: {at_once} are charged");
     becomes(&node, "busy", expected);
     churn(&mut tenant);
     tenant.hear_numbers().expect("no thread met an error");

@@ -1,4 +1,4 @@
-//! Promise 3: inside a slice the GPU looks like the slice, whoever is asked.
+//! Promise 3: inside a slice, the driver, NVML and smi show the slice as the GPU.
 
 use e2e::{CudaError, Kind, Node, Process, Snapshot, eventually};
 use tranche_domain::units::Bytes;
@@ -8,7 +8,7 @@ use crate::{HALF_V100, WHOLE_V100};
 #[test]
 fn driver_nvml_and_smi_agree_on_memory() {
     let node = Node::simulated("v100x8");
-    // Somebody else is on the same GPU, and must not show.
+    // Another slice is on the same GPU, and must not be shown.
     let mut other = node.tenant(&["-g", "0.3", "--gpu", "0", "--name", "other"]).ready();
     other.alloc(Kind::Plain, Bytes::mib(3000)).unwrap();
     let mut tenant = node.tenant(&["-g", "0.5", "--gpu", "0", "--name", "mine"]).ready();
@@ -32,7 +32,7 @@ fn driver_nvml_and_smi_agree_on_memory() {
         assert_eq!((slice.cap(), slice.used()), (total, used_1), "after {bytes} bytes");
         let pid = tenant.pid();
         let held = node.device().held_by(0, &[pid]);
-        assert!(held <= slice.used(), "the device knows of {held}, the slice is charged {}", slice.used());
+        assert!(held <= slice.used(), "the device counts {held}, the slice is charged {}", slice.used());
     }
 }
 
@@ -61,7 +61,7 @@ fn one_device_and_only_its_own_processes_are_there() {
     }
 }
 
-/// Two slices on one GPU, each with a program that keeps it busy: the pid of the one in the slice `name`.
+/// Creates a slice with a program that keeps its GPU busy; returns the program and its pid.
 #[track_caller]
 fn busy_slice(node: &Node, name: &str) -> (Process, u32) {
     node.tranche(&["slice", "create", name, "-g", "0.4", "--gpu", "0"]).success();
@@ -75,7 +75,7 @@ fn busy_slice(node: &Node, name: &str) -> (Process, u32) {
     (worker, pids)
 }
 
-/// The first numbers of each pair, in order.
+/// First number of each pair, ascending.
 fn firsts(pairs: &[u64]) -> Vec<u64> {
     let mut firsts: Vec<u64> = pairs.chunks(2).map(|pair| pair[0]).collect();
     firsts.sort_unstable();
@@ -96,17 +96,17 @@ fn every_list_of_nvml_has_the_slices_processes_and_no_others() {
     let (ours, theirs) = (u64::from(ours), u64::from(theirs));
     let mut own = vec![ours, u64::from(tenant.pid())];
     own.sort_unstable();
-    let mut everybody = [&own[..], &[theirs]].concat();
-    everybody.sort_unstable();
+    let mut all = [&own[..], &[theirs]].concat();
+    all.sort_unstable();
 
     let mut lists = |line: &str| [&mut tenant, &mut outsider].map(|tenant| tenant.numbers(line));
     for line in
         ["nvmlprocesses 0", &format!("nvmldetails 0 0 {VERSION}"), &format!("nvmldetails 0 3 {VERSION}")]
     {
         let [inside, outside] = lists(line).map(|list| firsts(&list.unwrap()));
-        assert_eq!((inside, outside), (own.clone(), everybody.clone()), "{line}");
+        assert_eq!((inside, outside), (own.clone(), all.clone()), "{line}");
     }
-    // Graphics and MPS clients; a mode and a version that there are not.
+    // Graphics and MPS clients; a mode and a version that do not exist.
     for mode in [1, 2] {
         assert_eq!(lists(&format!("nvmldetails 0 {mode} {VERSION}")), [Ok(vec![]), Ok(vec![])], "{mode}");
     }
@@ -114,7 +114,7 @@ fn every_list_of_nvml_has_the_slices_processes_and_no_others() {
     assert_eq!(lists("nvmldetails 0 0 2000018"), [Err(CudaError(25)), Err(CudaError(25))]);
 
     let [inside, outside] = lists("nvmlaccounts 0").map(|list| list.unwrap());
-    assert_eq!((firsts(&inside), firsts(&outside)), (own.clone(), everybody));
+    assert_eq!((firsts(&inside), firsts(&outside)), (own.clone(), all));
     assert!(inside.chunks(2).all(|account| account[1] > 0), "{inside:?}");
     assert_eq!(lists(&format!("nvmlabout 0 {ours}")), [Ok(vec![0, 0]), Ok(vec![0, 0])]);
     assert_eq!(lists(&format!("nvmlabout 0 {theirs}")), [Ok(vec![6, 6]), Ok(vec![0, 0])]);
@@ -129,7 +129,7 @@ fn every_list_of_nvml_has_the_slices_processes_and_no_others() {
             }
             let pids = firsts(&inside[1..]);
             assert!(pids.iter().all(|pid| own.contains(pid)), "{line}: {inside:?}");
-            assert_eq!(inside[0], pids.len() as u64, "{line}: as many as it said there were");
+            assert_eq!(inside[0], pids.len() as u64, "{line}: as many as it reported");
             Ok(())
         });
     }
@@ -169,7 +169,7 @@ fn how_busy_a_slice_is_shows_in_it_and_not_in_its_neighbour() {
     let workload = node.stage().workload();
     let words = [workload.as_os_str(), "--seconds".as_ref(), "60".as_ref(), "--sync".as_ref(), "16".as_ref()];
     let _worker = Process::start(&mut node.run_in_slice(&["--slice", "busy"], &words));
-    eventually("the busy slice looks busy from inside and outside", || {
+    eventually("the slice is shown as busy inside and outside", || {
         let inside = witness.numbers("nvmlutilization 0").unwrap()[0];
         let outside = node.slice("busy").devices[0].utilization_percent.unwrap_or(0);
         if inside >= 50 && outside >= 50 {

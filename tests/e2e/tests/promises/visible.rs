@@ -1,5 +1,6 @@
-//! Slices of several GPUs, and `CUDA_VISIBLE_DEVICES` in them: an index means the slice's device, whatever stands on
-//! the node before it, and nothing that a program writes there reaches a device of others.
+//! Slices of several GPUs, and `CUDA_VISIBLE_DEVICES` in them.
+//!
+//! An index means the slice's device, whatever precedes it on the node, and no value reaches another slice's device.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +22,7 @@ enum Build {
 }
 use Build::{InTheDriversPlace, Preloaded};
 
-/// A node on which others have the first GPU, and the slice `pair` the two behind it.
+/// A node with another slice on the first GPU, and the slice `pair` on the next two.
 fn pair() -> (Node, SliceView) {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "other", "-g", "0.1", "--gpu", "0"]).success();
@@ -31,12 +32,12 @@ fn pair() -> (Node, SliceView) {
     (node, slice)
 }
 
-/// The tenant in the slice `pair`, by either build, with changes to its environment as `env` takes them.
+/// Starts a tenant in the slice `pair` with a build, and with changes of its environment as for `env`.
 fn tenant(node: &Node, build: Build, changes: &[&str]) -> Tenant {
     node.tenant_of(&mut within(node, build, changes, &Tenant::program()))
 }
 
-/// A program in the slice `pair`, likewise.
+/// Command that starts a program in the slice `pair`, likewise.
 fn within(node: &Node, build: Build, changes: &[&str], program: &Path) -> Command {
     let mut words: Vec<String> = vec!["env".into()];
     words.extend(changes.iter().map(ToString::to_string));
@@ -66,7 +67,7 @@ fn make_link(to: &Path, from: &Path) {
     symlink(to, from).expect("a link can be made");
 }
 
-/// UUIDs of what CUDA shows, in its order.
+/// UUIDs of the devices that CUDA shows, in its order.
 #[track_caller]
 fn seen(tenant: &mut Tenant) -> Result<Vec<String>, CudaError> {
     tenant.init()?;
@@ -79,7 +80,7 @@ fn digits(uuid: &str) -> String {
     uuid.trim_start_matches("GPU-").replace('-', "")
 }
 
-/// What a program may write, and which of the slice's two devices it is shown then.
+/// Values that a program may set, and the devices of the slice that it is shown with each.
 fn texts(slice: &SliceView, foreign: &str) -> Vec<(String, Vec<usize>)> {
     let [first, second] = [0, 1].map(|at| slice.devices[at].gpu_uuid.to_string());
     let prefix = &second[..12];
@@ -145,7 +146,7 @@ fn assert_means_the_slices_devices(build: Build) {
         } else {
             assert_eq!(shown, Ok(expected(&positions)), "{text:?} after {how}");
         }
-        // It is the program's own again, to the letter, for it and its children.
+        // The variable has the program's own value again, to the letter, for it and its children.
         let after = tenant.ask(&format!("getenv {VARIABLE}")).expect("it is set").join(" ");
         assert_eq!(after, text, "after {how}");
         tenant.say("exit 0");
@@ -176,7 +177,7 @@ fn without_the_variable_the_devices_are_numbered_as_on_a_machine_that_has_no_oth
     {
         let mut tenant = tenant(&node, build, changes);
         assert_eq!(seen(&mut tenant), Ok(own.clone()), "{build:?}");
-        // A program may use a device's number without asking for it.
+        // A program may use a device's number without a call that returns it.
         assert_eq!([tenant.number("number 0"), tenant.number("number 1")], [Ok(0), Ok(1)], "{build:?}");
         assert!(tenant.ask("number 2").is_err(), "{build:?}");
         assert!(tenant.ask(&format!("getenv {VARIABLE}")).is_err(), "{build:?}: it has been left behind");
@@ -225,7 +226,7 @@ fn two_ranks_on_a_slices_two_gpus_are_charged_each_on_its_own() {
 }
 
 #[test]
-fn nvml_and_cuda_number_a_slices_devices_alike_whatever_order_is_asked_for() {
+fn nvml_and_cuda_number_devices_alike_in_any_order() {
     let node = Node::simulated("mixed");
     node.tranche(&["slice", "create", "pair", "-g", "5"]).success();
     let order = |order: &str| tenant(&node, Preloaded, &[&format!("CUDA_DEVICE_ORDER={order}")]);
@@ -263,8 +264,8 @@ fn the_environment_survives_many_threads_that_begin_and_change_it_at_once() {
     };
     let uuid = digits(&slice.devices[1].gpu_uuid.to_string());
     for build in [Preloaded, InTheDriversPlace] {
-        let said = node.run(&mut within(&node, build, &[&format!("{VARIABLE}=1")], &program)).success();
-        assert_eq!(said.trim(), format!("1 device {uuid}, visible 1, 64 variables"), "{build:?}");
+        let output = node.run(&mut within(&node, build, &[&format!("{VARIABLE}=1")], &program)).success();
+        assert_eq!(output.trim(), format!("1 device {uuid}, visible 1, 64 variables"), "{build:?}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Hostile connections of users who may only look: operators are answered all the same, and probes stay green.
+//! Hostile connections of users with read access: operators are still answered, and probes succeed.
 //!
-//! A program of its own: beside the other tests an answer waits for a processor, and not for the daemon.
+//! A test program of its own: beside the other tests, an answer would wait for a processor and not for the daemon.
 #![forbid(unsafe_code)]
 
 use std::net::TcpListener;
@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use e2e::{Node, Process, compile, eventually, skip};
 use tranche_exposition::{Address, ask};
 
-/// Users of no name.
+/// Uids of users without names.
 const USERS: [u32; 5] = [60001, 60002, 60003, 60004, 60005];
-/// Connections of each of them at an address: a thousand in all, beside those that come and go as fast as they can.
+/// Connections of each user to an address, by kind.
+///
+/// They are a thousand in all, beside the ones of a storm, which are opened and closed as fast as possible.
 const KINDS: [(&str, u32); 4] = [("silent", 100), ("half", 60), ("slow", 40), ("storm", 1)];
-/// Longest wait of root for an answer, and number of its requests.
+/// Longest wait of root for an answer.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Longest probe over TCP: the kernel repeats a lost handshake after a second. Kubelets wait for ten.
 const GREEN: Duration = Duration::from_secs(5);
+/// Number of answers, of which the slowest is measured.
 const ANSWERS: usize = 100;
 
 /// Programs of other users that hold connections to an address, until this is dropped.
@@ -40,15 +43,15 @@ impl Siege {
         siege
     }
 
-    fn still_goes_on(&mut self) {
-        assert!(self.0.iter_mut().all(Process::runs), "the siege was not kept up");
+    fn assert_runs(&mut self) {
+        assert!(self.0.iter_mut().all(Process::runs), "a hostile program has ended");
     }
 }
 
-/// A node that others can reach, if this is root.
+/// A node that other users can reach; `None`, with a skip, if this is not root.
 fn besieged(configuration: &str) -> Option<Node> {
     if !nix::unistd::geteuid().is_root() {
-        skip("only root can have other users connect");
+        skip("only root can start programs of other users");
         return None;
     }
     let node = Node::configured("h200x1", configuration);
@@ -56,12 +59,12 @@ fn besieged(configuration: &str) -> Option<Node> {
     Some(node)
 }
 
-/// Asks again and again; how long the slowest answer took.
+/// Makes requests one after the other; returns the time of the slowest answer.
 #[track_caller]
-fn slowest(times: usize, mut ask: impl FnMut() -> Result<(), String>) -> Duration {
+fn slowest(times: usize, mut request: impl FnMut() -> Result<(), String>) -> Duration {
     let one = |turn: usize| {
         let begun = Instant::now();
-        if let Err(error) = ask() {
+        if let Err(error) = request() {
             panic!("answer {turn} of {times}: {error}");
         }
         begun.elapsed()
@@ -89,7 +92,7 @@ fn root_is_answered_under_a_thousand_hostile_connections() {
         outcome if outcome.code == Some(0) => Ok(()),
         outcome => Err(outcome.to_string()),
     });
-    siege.still_goes_on();
+    siege.assert_runs();
     println!("the slowest of {ANSWERS} answers took {slowest:?}");
     assert!(slowest < AT_ONCE, "{slowest:?}");
     assert_eq!(node.tranche(&["slice", "create", "a", "-g", "0.5"]).code, Some(0));
@@ -108,8 +111,8 @@ fn probes_stay_green_under_a_thousand_hostile_connections() {
         let address = address.unwrap_or_else(|| socket.display().to_string());
         let mut siege = Siege::of(&node, &address);
         let slowest = slowest(ANSWERS, || is_green(&probed));
-        ask(&probed, "/metrics").expect("the figures are to be had, too");
-        siege.still_goes_on();
+        ask(&probed, "/metrics").expect("figures are served, too");
+        siege.assert_runs();
         println!("at {address}, the slowest of {ANSWERS} probes took {slowest:?}");
         assert!(slowest < if matches!(probed, Address::Unix(_)) { AT_ONCE } else { GREEN }, "{slowest:?}");
     }
@@ -125,7 +128,7 @@ fn plugin_stays_alive_under_a_thousand_hostile_connections() {
     let mut siege = Siege::of(&node, &port.to_string());
     let slowest =
         slowest(ANSWERS / 4, || ask(&address, "/healthz").map(drop).map_err(|error| error.to_string()));
-    siege.still_goes_on();
+    siege.assert_runs();
     println!("the slowest of the plugin's probes took {slowest:?}");
     assert!(slowest < GREEN, "{slowest:?}");
     drop(plugin);
@@ -157,5 +160,5 @@ fn looking_user_is_answered_beside_hostile_connections_of_others() {
         look.args(["--reuid=61000", "--regid=61000", "--clear-groups"]).arg(&command).arg("smi");
         node.run(&mut look).success();
     }
-    siege.still_goes_on();
+    siege.assert_runs();
 }

@@ -1,4 +1,4 @@
-//! The attempts, one test for each kind of thing that is tampered with.
+//! Attempts, one test for each object that is tampered with.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tranche_domain::units::Bytes;
 
 use crate::ground::{Ground, program};
 
-/// Attempts that are made and then seen as an event of that kind.
+/// Makes attempts that succeed, and waits for an event of the given kind after each.
 #[track_caller]
 fn seen(attempts: &[(&str, &str)]) {
     for (attempt, kind) in attempts {
@@ -15,8 +15,8 @@ fn seen(attempts: &[(&str, &str)]) {
         let (mut process, pid) = ground.begin(&[], attempt, &ground.copied_driver());
         process.say("go");
         let since = Instant::now();
-        let said = process.line();
-        assert!(said.as_deref().is_some_and(|said| said.starts_with("done")), "{attempt}: {said:?}");
+        let line = process.line();
+        assert!(line.as_deref().is_some_and(|line| line.starts_with("done")), "{attempt}: {line:?}");
         let by = (*attempt != "garbage" && *attempt != "truncate").then_some(pid);
         let event = ground.sees(kind, by, since);
         assert_eq!(event.slice.as_deref(), Some("tamper"), "{attempt}: {event:?}");
@@ -25,7 +25,7 @@ fn seen(attempts: &[(&str, &str)]) {
     }
 }
 
-/// Attempts that come to nothing, as whoever made them says.
+/// Makes attempts that fail, as their program reports, and waits for events of the given kinds.
 #[track_caller]
 fn impossible(attempts: &[(&str, &[&str])]) {
     for (attempt, kinds) in attempts {
@@ -33,8 +33,8 @@ fn impossible(attempts: &[(&str, &[&str])]) {
         let (mut process, pid) = ground.begin(&[], attempt, &ground.attach_socket("tamper"));
         process.say("go");
         let since = Instant::now();
-        let said = process.line();
-        assert!(said.as_deref().is_some_and(|said| said.starts_with("impossible")), "{attempt}: {said:?}");
+        let line = process.line();
+        assert!(line.as_deref().is_some_and(|line| line.starts_with("impossible")), "{attempt}: {line:?}");
         kinds.iter().for_each(|kind| drop(ground.sees(kind, Some(pid), since)));
         ground.neighbour_is_unharmed(attempt);
     }
@@ -51,7 +51,7 @@ fn use_that_was_never_granted_is_seen() {
 }
 
 #[test]
-fn use_that_is_kept_secret_is_seen_by_what_the_driver_says() {
+fn unrecorded_use_is_detected_by_driver_figures() {
     seen(&[("used-less", "under-reported")]);
 }
 
@@ -66,7 +66,7 @@ fn a_time_that_has_not_come_yet_is_seen() {
 }
 
 #[test]
-fn a_private_copy_over_the_usage_region_is_seen_by_what_the_driver_says() {
+fn private_usage_region_is_detected_by_driver_figures() {
     seen(&[("private-usage", "under-reported")]);
 }
 
@@ -77,7 +77,7 @@ fn memory_through_a_copy_of_the_driver_is_seen() {
 
 #[test]
 fn launches_of_a_frozen_slice_through_a_copy_of_the_driver_are_seen() {
-    // Where copies and fills are counted, what is not counted is no copy.
+    // If copies and fills are counted, GPU time that is not in the records can be no copy.
     let mut ground = Ground::configured("transfers = \"counted\"\n");
     let (mut process, pid) = ground.begin(&[], "alias-launch", &ground.copied_driver());
     ground.node.tranche(&["slice", "freeze", "tamper"]).success();
@@ -90,7 +90,7 @@ fn launches_of_a_frozen_slice_through_a_copy_of_the_driver_are_seen() {
 }
 
 #[test]
-fn a_cap_in_a_copy_of_its_own_gets_nobody_more() {
+fn larger_cap_in_private_copy_gains_nothing() {
     impossible(&[("private-control", &[])]);
 }
 
@@ -120,14 +120,14 @@ fn a_truncated_usage_region_is_seen_or_impossible() {
     let (mut process, _) = ground.begin(&[], "truncate", "");
     process.say("go");
     let since = Instant::now();
-    let said = process.line().unwrap_or_default();
-    if !said.starts_with("impossible") {
+    let line = process.line().unwrap_or_default();
+    if !line.starts_with("impossible") {
         ground.sees("usage-tampered", None, since);
     }
     ground.neighbour_is_unharmed("truncate");
 }
 
-/// While the daemon is there, while it is away, and after it is back.
+/// Tried while the daemon runs, while it is away, and after its return.
 #[test]
 fn room_beyond_the_usage_region_cannot_be_taken() {
     let mut ground = Ground::new();
@@ -142,12 +142,12 @@ fn room_beyond_the_usage_region_cannot_be_taken() {
     tries(away, "away");
     ground.node.start_daemon();
     tries(back, "back");
-    assert_eq!(ground.node.slice("tamper").pids().len(), 3, "nobody is lost");
+    assert_eq!(ground.node.slice("tamper").pids().len(), 3, "all three stay attached");
     ground.neighbour_is_unharmed("room");
 }
 
 #[test]
-fn a_flood_of_connections_harms_nobody_else() {
+fn flood_of_connections_harms_no_other_slice() {
     let mut ground = Ground::new();
     let (mut process, _) = ground.begin(&[], "flood", &ground.attach_socket("tamper"));
     process.say("go");
@@ -157,7 +157,7 @@ fn a_flood_of_connections_harms_nobody_else() {
 }
 
 #[test]
-fn a_crowd_of_registrations_harms_nobody_else() {
+fn crowd_of_registrations_harms_no_other_slice() {
     let mut ground = Ground::new();
     let (mut process, _) = ground.begin(&[], "registrations", "");
     process.say("go");
@@ -168,7 +168,7 @@ fn a_crowd_of_registrations_harms_nobody_else() {
 }
 
 #[test]
-fn descriptors_that_are_covered_and_closed_harm_nobody_else() {
+fn covered_and_closed_descriptors_harm_no_other_slice() {
     let mut ground = Ground::new();
     let (mut process, _) = ground.begin(&[], "descriptors", "");
     process.say("go");
@@ -179,7 +179,7 @@ fn descriptors_that_are_covered_and_closed_harm_nobody_else() {
 }
 
 #[test]
-fn lines_beyond_what_the_daemon_may_open_harm_nobody_else() {
+fn connections_beyond_daemons_descriptors_harm_no_other_slice() {
     let mut ground = Ground::new();
     let pid = ground.node.daemon_pid().to_string();
     ground.node.run(ground.node.command("prlimit").args(["--pid", &pid, "--nofile=300:300"])).success();
@@ -188,13 +188,13 @@ fn lines_beyond_what_the_daemon_may_open_harm_nobody_else() {
     assert_eq!(process.line().as_deref(), Some("done 150"));
     ground.neighbour_is_unharmed("crowd");
     let later = ground.node.tenant(&["--slice", "neighbour"]).init();
-    assert!(later.is_ok(), "somebody else of the neighbour's comes: {later:?}");
+    assert!(later.is_ok(), "another process of the neighbour can attach: {later:?}");
     ground.clear();
     ground.neighbour_is_unharmed("a crowd that was ended");
 }
 
 #[test]
-fn a_process_that_has_used_up_its_descriptors_harms_nobody_else() {
+fn process_without_free_descriptors_harms_no_other_slice() {
     let mut ground = Ground::new();
     let (mut process, pid) = ground.begin(&["prlimit", "--nofile=64:64"], "descriptors-used-up", "");
     process.say("go");
@@ -220,7 +220,7 @@ fn memory_through_the_drivers_own_file_by_its_path_is_charged_as_any() {
 }
 
 #[test]
-fn a_process_that_stops_with_all_it_holds_harms_nobody_else() {
+fn stopped_process_harms_no_other_slice() {
     let mut ground = Ground::new();
     let (mut process, pid) = ground.begin(&[], "stop", "");
     process.say("go");
@@ -230,7 +230,7 @@ fn a_process_that_stops_with_all_it_holds_harms_nobody_else() {
     ground.clear();
 }
 
-/// Runs the honest program behind these words.
+/// Starts the honest program by these words without the library, and waits for the event.
 #[track_caller]
 fn stripped(before: &[&str], kind: &str) {
     let mut ground = Ground::new();
@@ -251,7 +251,7 @@ fn a_program_that_drops_the_library_is_seen_with_its_slice() {
 #[test]
 fn a_program_with_an_environment_of_its_own_is_seen_with_its_slice() {
     let path = format!("LD_LIBRARY_PATH={}", Stage::find().libraries().display());
-    // What is left are the words by which a simulated node is found at all.
+    // The remaining variables are the ones by which a simulated node is found.
     stripped(
         &["sh", "-c", "exec env -i \"$0\" SIMGPU_NODE=\"$SIMGPU_NODE\" \"$@\"", &path],
         "unshimmed-process",

@@ -1,4 +1,4 @@
-//! A GPU with a slice that is full and one whose tenant is up to something.
+//! A GPU with a neighbour whose slice is full, and a slice from which attempts are made.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,25 +6,26 @@ use std::time::{Duration, Instant};
 use e2e::{Event, Kind, Node, Process, Tenant, compile, eventually};
 use tranche_domain::units::Bytes;
 
-/// The node, and the neighbour that is to be left alone.
+/// The node, and the neighbour that no attempt may harm.
 pub(crate) struct Ground {
     pub(crate) node: Node,
     neighbour: Tenant,
     full: Bytes,
-    /// Launches all the while in the neighbour's slice.
+    /// A program that launches without a pause in the neighbour's slice.
     worker: Process,
     worker_pid: u32,
-    /// On the GPU's clock, when the attempt began.
+    /// Start of the attempt on the GPU's clock, in nanoseconds.
     since: Cell<u64>,
 }
 
-/// Of what anybody gets of the GPU, the neighbour gets 30 of 90 parts where all want to, less what a window of a second
-/// is off.
+/// Least percentage of the used GPU time that the neighbour must get.
+///
+/// Its request is 30 of 90 parts while both slices have work; the difference is the error of a window of a second.
 const SHARE: f64 = 27.0;
-/// So long it has to run for that to say anything.
+/// Least GPU time of the neighbour from which its part can be judged.
 const ENOUGH: Duration = Duration::from_millis(100);
 
-/// A program of the tests.
+/// Path of a program of `tests/e2e/clients`, compiled if necessary.
 #[track_caller]
 pub(crate) fn compiled(source: &str, flags: &[&str]) -> String {
     match compile(&format!("tests/e2e/clients/{source}"), flags) {
@@ -33,13 +34,13 @@ pub(crate) fn compiled(source: &str, flags: &[&str]) -> String {
     }
 }
 
-/// The program that knows the attempts.
+/// Path of the program that makes the attempts.
 #[track_caller]
 pub(crate) fn program() -> String {
     compiled("tamper/main.c", &[])
 }
 
-/// The pid of a program that is ready.
+/// Waits for the line `ready PID` of a program; returns that pid.
 #[track_caller]
 pub(crate) fn ready(process: &mut Process) -> u32 {
     let line = process.line().unwrap_or_default();
@@ -66,7 +67,7 @@ impl Ground {
         Self { node, neighbour, full, worker, worker_pid, since: Cell::default() }
     }
 
-    /// A copy of the driver under another name.
+    /// Copies the driver to another name; returns the path of the copy.
     #[track_caller]
     pub(crate) fn copied_driver(&self) -> String {
         let copy = self.node.dir().join("libharmless.so");
@@ -79,7 +80,7 @@ impl Ground {
         self.node.dir().join("run/slices").join(slice).join("attach.sock").to_string_lossy().into_owned()
     }
 
-    /// An honest beginning of one of the program's attempts, in the slice; and its pid.
+    /// Starts a program in the slice that is honest until its attempt; returns it with its pid.
     #[track_caller]
     pub(crate) fn begin(&self, before: &[&str], attempt: &str, detail: &str) -> (Process, u32) {
         let program = program();
@@ -90,7 +91,7 @@ impl Ground {
         (process, pid)
     }
 
-    /// The first event of that kind, and by whom where that is to be known; says how long that took.
+    /// Waits for the first event of a kind, of this pid if one is given; prints the time since `since`.
     #[track_caller]
     pub(crate) fn sees(&self, kind: &str, pid: Option<u32>, since: Instant) -> Event {
         let event = eventually(kind, || {
@@ -102,7 +103,7 @@ impl Ground {
         event
     }
 
-    /// The neighbour runs as it did, has what it had, gets what it frees, and its cap is what it was.
+    /// Fails unless the neighbour runs, keeps its memory and its cap, and can allocate again what it frees.
     #[track_caller]
     pub(crate) fn neighbour_is_unharmed(&mut self, what: &str) {
         let pid = self.neighbour.pid();
@@ -120,7 +121,9 @@ impl Ground {
         assert!(churned.is_err(), "{what}: it is full");
     }
 
-    /// By the GPU's own log, and relative to what it did at all: how busy this machine is makes no difference.
+    /// Fails unless the neighbour has its part of the used GPU time, by the GPU's own log.
+    ///
+    /// The part is relative to the use of all processes, so that the load of this machine makes no difference.
     #[track_caller]
     fn neighbour_runs(&mut self, what: &str) {
         assert!(self.worker.runs(), "{what}: the neighbour's program has ended");
@@ -129,11 +132,11 @@ impl Ground {
             let (ran, part) = log.share(&[self.worker_pid], self.since.get(), log.end());
             if ran >= ENOUGH { Ok(part) } else { Err(format!("{what}: {ran:?}")) }
         });
-        println!("{what}: the neighbour has {part:.1} % of what anybody gets of the GPU (simulated)");
-        assert!(part >= SHARE, "{what}: the neighbour has {part:.1} % of what anybody gets of the GPU");
+        println!("{what}: the neighbour has {part:.1} % of the used GPU time (simulated)");
+        assert!(part >= SHARE, "{what}: the neighbour has {part:.1} % of the used GPU time");
     }
 
-    /// By the same log, since the attempt began.
+    /// Fails unless the neighbour has its part of all the time since the attempt began, by the same log.
     #[track_caller]
     pub(crate) fn neighbour_has_its_request(&mut self, what: &str) {
         let log = self.node.timeline(0);
@@ -146,7 +149,7 @@ impl Ground {
         self.neighbour.pid()
     }
 
-    /// Ends whoever is in the other slice.
+    /// Deletes the other slice with its processes.
     #[track_caller]
     pub(crate) fn clear(&self) {
         self.node.tranche(&["slice", "delete", "tamper", "--force"]).success();
@@ -157,5 +160,5 @@ impl Ground {
     }
 }
 
-/// Long enough for anything that is wrong to be seen, and then some.
+/// Time in which any violation would certainly be reported.
 pub(crate) const LOOKS: Duration = Duration::from_secs(3);

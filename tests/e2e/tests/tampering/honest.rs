@@ -1,4 +1,4 @@
-//! Nobody is accused who keeps to the rules, however busy he is.
+//! Honest programs, which cause no warning however busy they are.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tranche_domain::units::Bytes;
 
 use crate::ground::{compiled, program, ready};
 
-/// Fills and copies inside the device, as fast as it takes them, beside somebody who launches.
+/// Fills and copies inside the device, as fast as it takes them, beside a program that launches.
 #[test]
 fn a_program_that_only_moves_memory_is_accused_of_nothing_whether_or_not_that_counts() {
     for configured in ["uncounted", "counted"] {
@@ -22,14 +22,14 @@ fn a_program_that_only_moves_memory_is_accused_of_nothing_whether_or_not_that_co
         };
         let mut mover = begin("moves", &[&compiled("transfers.c", &[]), "export", "6000"]);
         let mut launcher = begin("launches", &[&compiled("launch.c", &[]), "saturate", "6000"]);
-        holds_for("nobody is accused", Duration::from_secs(5), || accused(&node));
+        holds_for("no event is a warning", Duration::from_secs(5), || accused(&node));
         for process in [&mut mover, &mut launcher] {
             assert!(process.line().unwrap_or_default().starts_with("done"), "{configured}");
         }
     }
 }
 
-/// Whether anybody is.
+/// An error if an event has a severity other than `info`.
 fn accused(node: &Node) -> Result<(), String> {
     let warnings = node.events().into_iter().filter(|event| event.severity != "info");
     match warnings.collect::<Vec<_>>() {
@@ -58,7 +58,7 @@ fn programs_that_allocate_launch_fork_and_die_all_the_time_are_accused_of_nothin
     dying.kill();
     node.kill_daemon();
     node.start_daemon();
-    holds_for("nobody is accused", Duration::from_secs(5), || accused(&node));
+    holds_for("no event is a warning", Duration::from_secs(5), || accused(&node));
     churning.hear_numbers().expect("no thread met an error");
     for launcher in &mut launchers {
         assert!(launcher.line().unwrap_or_default().starts_with("done"));
@@ -69,7 +69,7 @@ fn programs_that_allocate_launch_fork_and_die_all_the_time_are_accused_of_nothin
     });
 }
 
-/// Each starts a program that attaches, allocates and ends after a moment, as scripts and data loaders do.
+/// Three loops start programs that attach, allocate and end soon, as scripts and data loaders do.
 #[test]
 fn programs_of_a_moment_started_all_the_time_are_accused_of_nothing() {
     let node = Node::configured("v100x8", "violations = \"kill\"\nviolations_grace_s = 0\n");
@@ -77,6 +77,6 @@ fn programs_of_a_moment_started_all_the_time_are_accused_of_nothing() {
     let again = format!("while :; do sleep 0.1 | {} hold '' >/dev/null; done", program());
     let mut storm = [0, 1, 2]
         .map(|_| Process::start(&mut node.run_in_slice(&["--slice", "storm"], &["sh", "-c", &again])));
-    holds_for("nobody is accused", Duration::from_secs(8), || accused(&node));
+    holds_for("no event is a warning", Duration::from_secs(8), || accused(&node));
     assert!(storm.iter_mut().all(Process::runs));
 }

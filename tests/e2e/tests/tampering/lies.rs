@@ -1,4 +1,4 @@
-//! What a lie about what is used gets whoever tells it, and until when.
+//! Gains of false records of memory or GPU time, and the time until they are detected.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const fn gib(gib: u64) -> Bytes {
 }
 
 #[test]
-fn what_a_slice_falsely_says_that_it_freed_is_promised_to_nobody() {
+fn memory_falsely_reported_free_is_not_committed_again() {
     let mut ground = Ground::new();
     let (mut process, pid) = ground.begin(&[], "used-less-most", "");
     process.say("go");
@@ -22,7 +22,7 @@ fn what_a_slice_falsely_says_that_it_freed_is_promised_to_nobody() {
     let shrunk = Instant::now();
     ground.node.tranche(&["slice", "resize", "tamper", "-g", "0.1"]).success();
     let create = ["slice", "create", "later", "-g", "0.5", "--gpu", "0"];
-    // By the slice's word there is room at once; the driver knows that there is none.
+    // By the slice's record there is room at once; by the driver's figures there is none.
     while shrunk.elapsed() < Duration::from_secs(4) {
         ground.node.tranche(&create).refused(1, &["GPU 0"]);
     }
@@ -30,7 +30,7 @@ fn what_a_slice_falsely_says_that_it_freed_is_promised_to_nobody() {
     assert_eq!(event.slice.as_deref(), Some("tamper"));
     ground.neighbour_is_unharmed("shrunk");
     drop(process);
-    eventually("what it held is to be had", || match ground.node.tranche(&create) {
+    eventually("its memory is available again", || match ground.node.tranche(&create) {
         outcome if outcome.code == Some(0) => Ok(()),
         outcome => Err(outcome.to_string()),
     });
@@ -54,27 +54,26 @@ fn what_an_honest_slice_freed_is_promised_to_others_as_soon_as_it_was_shrunk() {
     assert!(node.events().iter().all(|event| event.kind != "under-reported"));
 }
 
-/// What a liar gets that goes on and on: the cap, and what can be taken until it is found out, which is 2.5 GiB a
-/// second here.
+/// Repeated false records gain what can be allocated until they are detected, here 2.5 GiB a second.
 #[test]
-fn who_takes_more_and_more_and_tells_of_nothing_is_refused_soon() {
+fn growing_unrecorded_use_is_refused_soon() {
     let node = Node::simulated("v100x8");
     node.tranche(&["slice", "create", "tamper", "-g", "0.2", "--gpu", "0"]).success();
     let words = [&program(), "creep", ""];
     let mut process = e2e::Process::start(&mut node.run_in_slice(&["--slice", "tamper"], &words));
     let pid = ready(&mut process);
     process.say("go");
-    let said = process.line().unwrap_or_default();
+    let answer = process.line().unwrap_or_default();
     let (held, cap) = (node.device().held_by(0, &[pid]), node.slice("tamper").cap());
-    println!("it says {said:?} and holds {held}; its cap is {cap} (simulated)");
-    assert!(held < gib(16), "{held} of 24 GiB: {said}");
+    println!("it reports {answer:?} and holds {held}; its cap is {cap} (simulated)");
+    assert!(held < gib(16), "{held} of 24 GiB: {answer}");
     let slice = node.slice("tamper");
-    assert!(slice.used().saturating_add(gib(1)) >= held, "it is charged for what it holds: {slice:#?}");
+    assert!(slice.used().saturating_add(gib(1)) >= held, "its memory is charged: {slice:#?}");
     assert!(node.events().iter().any(|event| event.kind == "under-reported" && event.pid == Some(pid)));
 }
 
 #[test]
-fn who_shares_a_little_is_charged_for_the_much_that_it_keeps_secret() {
+fn unrecorded_use_behind_shared_memory_is_charged() {
     let mut ground = Ground::new();
     let (mut process, pid) = ground.begin(&[], "used-less-shared", "");
     process.say("go");
@@ -96,7 +95,7 @@ fn credit_that_a_full_slice_gives_itself_is_seen_and_charged() {
     let since = Instant::now();
     assert!(process.line().unwrap_or_default().starts_with("done"));
     ground.sees("usage-tampered", Some(pid), since);
-    eventually("the slice is charged for what it holds", || {
+    eventually("the slice's memory is charged", || {
         let (slice, held) = (ground.node.slice("tamper"), ground.node.device().held_by(0, &[pid]));
         let known = slice.used().saturating_add(Bytes::mib(256)) >= held;
         if known { Ok(()) } else { Err(format!("{held} {slice:#?}")) }
@@ -105,7 +104,7 @@ fn credit_that_a_full_slice_gives_itself_is_seen_and_charged() {
 }
 
 #[test]
-fn who_launches_and_says_that_it_does_not_is_seen_and_takes_nobodys_share() {
+fn unrecorded_launches_are_detected_and_reduce_no_other_share() {
     for attempt in ["busy-less", "busy-little"] {
         let mut ground = Ground::configured("transfers = \"counted\"\n");
         let (mut process, pid) = ground.begin(&[], attempt, "");
@@ -113,7 +112,8 @@ fn who_launches_and_says_that_it_does_not_is_seen_and_takes_nobodys_share() {
         let since = Instant::now();
         assert_eq!(process.line().as_deref(), Some("done 0"));
         ground.sees("gate-bypassed", Some(pid), since);
-        // What it took until now it gives back, and it goes on: all of the time since it began is looked at.
+        // GPU time taken until now is charged, and the attempt continues: the neighbour's part is of all the time since
+        // its start.
         std::thread::sleep(LOOKS);
         ground.neighbour_is_unharmed(attempt);
     }

@@ -1,9 +1,9 @@
-//! What a tenant can try that wants more than its slice: each attempt comes to nothing, or is an event with its evidence.
+//! Attempts of a tenant to exceed its slice: each fails, or causes an event with its evidence.
 //!
-//! Each is tried on a GPU whose other slice is full. That slice has to keep all that it holds, get what it frees, and
-//! nothing may be taken from its cap. Some attempts stand elsewhere, where what they try is promised: forged pages and
-//! foreign sockets in `promises::identity`, and programs that hold more than they may by more than forty routes in
-//! `escape`. What is tried here shows only on the simulated driver how soon it is seen.
+//! Each is made on a GPU whose other slice is full. That slice has to keep all its memory, can allocate again what it
+//! frees, and its cap must not shrink. Some attempts are in other tests: forged pages and foreign sockets in
+//! `promises::identity`, and more than forty routes of allocation beyond the cap in `escape`. The time until an attempt
+//! is detected is measured on the simulated driver only.
 #![forbid(unsafe_code)]
 
 mod attempts;

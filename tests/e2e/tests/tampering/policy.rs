@@ -1,4 +1,4 @@
-//! What is done about it, where the operator said so.
+//! Reactions to violations and to foreign processes that the operator configures.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use e2e::Process;
 use crate::ground::{Ground, LOOKS, program};
 
 #[test]
-fn who_deceives_is_killed_after_the_grace_and_nobody_else() {
+fn deceiving_process_alone_is_killed_after_grace() {
     let mut ground = Ground::configured("violations = \"kill\"\nviolations_grace_s = 1\n");
     let (mut honest, honest_pid) = ground.begin(&[], "hold", "");
     let (mut process, pid) = ground.begin(&["env", "-uLD_PRELOAD", "-uCUDA_VISIBLE_DEVICES"], "hold", "");
@@ -23,7 +23,7 @@ fn who_deceives_is_killed_after_the_grace_and_nobody_else() {
 }
 
 #[test]
-fn nobody_is_killed_unless_the_operator_said_so() {
+fn violation_kills_no_process_by_default() {
     let ground = Ground::configured("violations_grace_s = 0\n");
     let (mut process, pid) = ground.begin(&[], "used-less", "");
     process.say("go");
@@ -33,13 +33,13 @@ fn nobody_is_killed_unless_the_operator_said_so() {
 }
 
 #[test]
-fn a_gpu_that_a_stranger_uses_takes_no_slices_where_that_is_said_until_he_is_gone() {
+fn gpu_with_foreign_process_takes_no_slices_if_configured() {
     let ground = Ground::configured("foreigners = \"refuse\"\n");
     let mut stranger = ground.node.tenant_of(&mut ground.node.command(e2e::Tenant::program())).ready();
     let pid = stranger.pid();
     ground.sees("foreign-process", Some(pid), Instant::now());
     let make = ["slice", "create", "more", "-g", "0.1", "--gpu", "0"];
-    eventually("nothing more is put there", || {
+    eventually("no slice is placed there", || {
         let outcome = ground.node.tranche(&make);
         if outcome.code == Some(0) {
             ground.node.tranche(&["slice", "delete", "more"]).success();
@@ -56,7 +56,7 @@ fn a_gpu_that_a_stranger_uses_takes_no_slices_where_that_is_said_until_he_is_gon
     });
 }
 
-/// Starts the program again and again in the slice, each time for about 200 ms; `how` is what is done to it.
+/// Starts the program repeatedly in the slice, for about 200 ms each time; `how` precedes its command.
 #[track_caller]
 fn again_and_again(ground: &Ground, how: &str) -> Process {
     let again = format!("while :; do sleep 0.2 | {how} {} hold ''; sleep 0.05; done", program());
@@ -88,6 +88,8 @@ fn programs_started_again_within_the_grace_end_their_slice() {
     });
     println!("ended after {:?} (simulated): {}", since.elapsed(), ended.evidence);
     assert_eq!(ended.slice.as_deref(), Some("tamper"), "{ended:?}");
-    eventually("what started them has ended", || if loops.runs() { Err("it runs".into()) } else { Ok(()) });
+    eventually("the loop that started them has ended", || {
+        if loops.runs() { Err("it runs".into()) } else { Ok(()) }
+    });
     ground.neighbour_is_unharmed("again and again");
 }

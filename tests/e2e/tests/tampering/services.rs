@@ -1,4 +1,4 @@
-//! Services that have a slice by a drop-in: who of one's cgroup leaves the library out belongs to the slice all the same.
+//! Services in a slice by a drop-in: a process of the cgroup without the library belongs to it too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use e2e::{Process, eventually, skip};
 
 use crate::ground::{Ground, program, ready};
 
-/// What systemd makes for a service, made by hand.
+/// A cgroup as systemd makes it for a service, made by the test.
 struct Service(PathBuf);
 
 impl Service {
-    /// In whichever hierarchy services are told apart here; nothing where none may be made.
+    /// Creates the cgroup in a hierarchy that distinguishes services here; `None` if that is not permitted.
     fn begin(name: &str) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Whoever was in it has been killed, and has to be waited for.
+        // Its processes have been killed, and the folder can be removed once they have ended.
         for _ in 0..500 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -67,7 +67,7 @@ fn a_program_of_a_service_that_drops_the_library_is_seen_with_the_services_slice
     let (_other, pid) = service.start(&ground, false);
     let event = ground.sees("unshimmed-process", Some(pid), since);
     assert_eq!(event.slice.as_deref(), Some("tamper"), "{event:?}");
-    // Also once nobody is left who came with the library.
+    // Also once no process with the library is left.
     drop(honest);
     eventually("the honest one has left", || match ground.node.slice("tamper").pids() {
         none if none.is_empty() => Ok(()),

@@ -1,4 +1,4 @@
-//! Who somebody is: pids that are used again, lines and pages in others' hands, other users, programs without a loader.
+//! Identity: reused pids, passed connections and pages, other users, and programs without a loader.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use tranche_domain::units::Bytes;
 
 use crate::ground::{Ground, LOOKS, compiled, ready};
 
-/// A user of no name.
+/// Uid of a user without a name.
 const MALLORY: u32 = 54323;
 
 fn trespass() -> String {
@@ -21,7 +21,7 @@ fn events_of(node: &Node, kind: &str) -> Vec<Event> {
     node.events().into_iter().filter(|event| event.kind == kind).collect()
 }
 
-/// A program that holds 2 GiB in the slice `stays` until it is killed; its pid, once nobody has that any more.
+/// Kills a program that holds 2 GiB in the slice `stays`; returns its pid once that is free.
 #[track_caller]
 fn dead_member(node: &Node) -> u32 {
     let mut tenant = node.tenant(&["--slice", "stays"]).ready();
@@ -29,14 +29,14 @@ fn dead_member(node: &Node) -> u32 {
     let pid = tenant.pid();
     tenant.kill();
     drop(tenant);
-    eventually("it was waited for", || match Path::new(&format!("/proc/{pid}")).exists() {
+    eventually("its pid is free", || match Path::new(&format!("/proc/{pid}")).exists() {
         false => Ok(pid),
         true => Err("it is there".into()),
     })
 }
 
 #[test]
-fn whoever_has_a_dead_members_pid_is_charged_nothing_and_granted_nothing() {
+fn reused_pid_gets_no_charge_and_no_grant() {
     if !nix::unistd::geteuid().is_root() {
         return skip("only root can choose a pid");
     }
@@ -48,7 +48,7 @@ fn whoever_has_a_dead_members_pid_is_charged_nothing_and_granted_nothing() {
     assert_eq!(reborn.pid(), pid, "it has the pid of the dead");
     reborn.alloc(Kind::Plain, Bytes::mib(1024)).expect("it is in no slice");
     let since = Instant::now();
-    eventually("it is seen for what it is", || match events_of(&node, "foreign-process").first() {
+    eventually("it is reported as foreign", || match events_of(&node, "foreign-process").first() {
         Some(event) if event.pid == Some(pid) && event.slice.is_none() => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -59,7 +59,7 @@ fn whoever_has_a_dead_members_pid_is_charged_nothing_and_granted_nothing() {
         if nothing { Ok(()) } else { Err(format!("{slice:#?}")) }
     });
     node.tranche(&["slice", "delete", "stays", "--force"]).success();
-    assert!(reborn.process().runs() && reborn.info().1 > Bytes::ZERO, "it is not the slice's to be killed");
+    assert!(reborn.process().runs() && reborn.info().1 > Bytes::ZERO, "deleting the slice does not kill it");
     drop(reborn);
 
     node.tranche(&["slice", "create", "stays", "-g", "0.5", "--gpu", "0"]).success();
@@ -76,7 +76,7 @@ fn whoever_has_a_dead_members_pid_is_charged_nothing_and_granted_nothing() {
 }
 
 #[test]
-fn a_line_and_pages_in_a_strangers_hands_harm_none_but_who_passed_them() {
+fn passed_connection_and_pages_harm_only_their_owner() {
     let mut ground = Ground::new();
     let door = ground.node.dir().join("door").display().to_string();
     let mut stranger = Process::start(ground.node.command(trespass()).args(["receive", &door]));
@@ -85,10 +85,10 @@ fn a_line_and_pages_in_a_strangers_hands_harm_none_but_who_passed_them() {
     process.say("go");
     let since = Instant::now();
     assert!(process.line().unwrap_or_default().starts_with("done"));
-    // On the line it is not heard, and what it writes is whose pages they are.
+    // Its messages on the connection are refused, and what it writes counts for the owner of the pages.
     assert_eq!(stranger.line().as_deref(), Some("asked 0"));
-    let asked = ground.sees("refused", Some(stranger_pid), since);
-    assert_eq!(asked.slice.as_deref(), Some("tamper"));
+    let refused = ground.sees("refused", Some(stranger_pid), since);
+    assert_eq!(refused.slice.as_deref(), Some("tamper"));
     assert_eq!(stranger.line().as_deref(), Some("done 0"));
     let event = ground.sees("under-reported", Some(pid), since);
     assert_eq!(event.slice.as_deref(), Some("tamper"));
@@ -97,7 +97,7 @@ fn a_line_and_pages_in_a_strangers_hands_harm_none_but_who_passed_them() {
 }
 
 #[test]
-fn credentials_of_another_are_not_heard_and_the_attempt_is_seen() {
+fn credentials_of_another_are_refused_and_reported() {
     let mut ground = Ground::new();
     let detail = format!("{} {}", ground.attach_socket("neighbour"), ground.neighbour_pid());
     let (mut process, pid) = ground.begin(&[], "credentials", &detail);
@@ -110,15 +110,15 @@ fn credentials_of_another_are_not_heard_and_the_attempt_is_seen() {
 }
 
 #[test]
-fn a_line_stolen_from_a_sibling_of_the_same_user_is_of_no_use_and_the_attempt_is_seen() {
+fn stolen_connection_of_same_user_is_refused_and_reported() {
     let mut ground = Ground::new();
     let victim = ground.neighbour_pid().to_string();
     let words = [&trespass(), "steal", &victim];
     let mut thief = Process::start(&mut ground.node.run_in_slice(&["--slice", "tamper"], &words));
-    let (since, said) = (Instant::now(), thief.line().unwrap_or_default());
-    // The kernel may keep it from getting the line at all (`kernel.yama.ptrace_scope`).
-    if !said.starts_with("impossible") {
-        let pid = said.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+    let (since, answer) = (Instant::now(), thief.line().unwrap_or_default());
+    // The kernel may prevent the theft itself (`kernel.yama.ptrace_scope`).
+    if !answer.starts_with("impossible") {
+        let pid = answer.strip_prefix("ready ").and_then(|pid| pid.parse().ok());
         assert_eq!(thief.line().as_deref(), Some("asked 0"));
         let event = ground.sees("refused", pid, since);
         assert_eq!(event.slice.as_deref(), Some("neighbour"), "{event:?}");
@@ -147,21 +147,22 @@ fn another_user_reaches_no_process_and_no_page_of_a_slice() {
     };
     assert_eq!(by_mallory(&[vec!["reach".into()], pids.to_vec()].concat()), "impossible 0\n");
     let slice = ground.node.dir().join("run/slices/neighbour");
-    // The usage region has no name: there is the way through the daemon that has it open.
+    // The usage region has no name: it is reachable through the daemon, which has it open.
     let usage = usage_of(&ground.node, "neighbour");
     let files = [slice.join("control"), usage, slice.join("shared")].map(|path| path.display().to_string());
     assert!(files.iter().take(2).all(|path| Path::new(path).exists()), "{files:?}");
     assert_eq!(by_mallory(&[vec!["open".into()], files.to_vec()].concat()), "impossible 0\n");
-    // The same attempts are possible for who has the right: it is not the attempts that are broken.
+    // The same attempt succeeds with the right to it, so that the failures above are not those of the program.
     let root = ground.node.run(ground.node.command(trespass()).args(["open", &files[1]])).stdout;
     assert_eq!(root, "done 1\n");
     ground.neighbour_is_unharmed("another user");
 }
 
-/// It is linked to all it needs, so that no library can be loaded into it. That it has memory of the GPU, as it had by
-/// `ioctl` on a real node's devices, the simulated driver is told.
+/// The program is static, so that no library can be loaded into it.
+///
+/// On a real node it would take memory by `ioctl`; here the simulated driver is made to take it.
 #[test]
-fn a_program_that_no_loader_touches_is_seen_with_its_slice_and_killed_where_that_is_said() {
+fn static_program_is_reported_with_its_slice_and_killed() {
     let mut ground = Ground::configured("violations = \"kill\"\nviolations_grace_s = 1\n");
     let program = compiled("trespass.c", &["-static"]);
     let words = [program.as_str(), "stay", "-"];

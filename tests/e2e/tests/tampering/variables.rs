@@ -1,4 +1,4 @@
-//! Every variable that a program in a slice is started with, left out, emptied and overridden, one by one.
+//! Each variable with which a program in a slice starts: unset, emptied and overridden, one by one.
 
 use std::time::Instant;
 
@@ -6,23 +6,23 @@ use e2e::{Process, Stage, eventually};
 
 use crate::ground::{Ground, program};
 
-/// What came of it.
+/// Result of a start with a changed variable.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// It is in the slice as ever.
+    /// The program is in the slice.
     Governed,
-    /// It got nothing of the GPU.
+    /// The program could not use the GPU.
     Nothing,
-    /// It is there without the library, and an event says so.
+    /// The program uses the GPU without the library, and an event reports that.
     Seen,
 }
 
-/// What `tranche run` says to a program, beside what the simulated node needs itself.
-fn told(ground: &Ground) -> Vec<(String, String)> {
-    let said = ground.node.run(&mut ground.node.run_in_slice(&["--slice", "tamper"], &["env"])).success();
+/// Variables of a program started by `tranche run` that concern Tranche, CUDA or the loader.
+fn variables_of_run(ground: &Ground) -> Vec<(String, String)> {
+    let output = ground.node.run(&mut ground.node.run_in_slice(&["--slice", "tamper"], &["env"])).success();
     let ours =
         |name: &str| ["TRANCHE_", "LD_", "CUDA_", "NVIDIA_"].iter().any(|prefix| name.starts_with(prefix));
-    let variables = said.lines().filter_map(|line| line.split_once('='));
+    let variables = output.lines().filter_map(|line| line.split_once('='));
     variables.filter(|(name, _)| ours(name)).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
@@ -42,9 +42,9 @@ fn try_with(ground: &Ground, change: &str) -> Found {
     let event = ground.sees("unshimmed-process", Some(pid), since);
     assert_eq!(event.slice.as_deref(), Some("tamper"), "{change}: {event:?}");
     drop(process);
-    eventually("it has left the GPU", || {
+    eventually("it no longer uses the GPU", || {
         match ground.node.device().gpus[0].processes.iter().any(|its| its.pid == pid) {
-            true => Err("it is there".into()),
+            true => Err("it does".into()),
             false => Ok(()),
         }
     });
@@ -54,7 +54,7 @@ fn try_with(ground: &Ground, change: &str) -> Found {
 #[test]
 fn no_variable_gets_a_program_by_its_slice_unseen() {
     let mut ground = Ground::new();
-    let variables = told(&ground);
+    let variables = variables_of_run(&ground);
     let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     for wanted in ["LD_PRELOAD", "TRANCHE_SLICE_SOCKET"] {
         assert!(names.contains(&wanted), "{names:?}");

@@ -1,4 +1,4 @@
-//! Jobs print more than there is disk: the state keeps its room, and each log says what is missing from it.
+//! Jobs that print more than the disk holds: the state keeps its room, and logs mark missing output.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,11 +9,11 @@ use e2e::{Node, eventually, skip};
 
 use super::{submit, until};
 
-/// A small disk, for as long as it is there.
+/// A small disk, which is unmounted when this is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// Nothing where none can be mounted.
+    /// Mounts a disk in memory; `None`, with a skip, if that is not permitted.
     fn mount(path: &Path, size: &str) -> Option<Self> {
         fs::create_dir_all(path).expect("the test's own files and processes");
         let options = format!("size={size},mode=0700");
@@ -26,7 +26,7 @@ impl Disk {
         None
     }
 
-    /// To the last byte.
+    /// Fills the disk to the last byte.
     fn fill(&self) {
         let mut file = File::options()
             .append(true)
@@ -72,7 +72,7 @@ fn slices_are_made_on_a_disk_that_is_full() {
         .success();
     until(&node, "prints", "running");
     disk.fill();
-    eventually("the log says that it is not kept", || {
+    eventually("the log reports that output is not kept", || {
         let log = node.tranche(&["logs", "prints"]).success();
         if log.contains("[tranche: the disk is nearly full") {
             Ok(())
@@ -84,11 +84,11 @@ fn slices_are_made_on_a_disk_that_is_full() {
         node.tranche(&["slice", "create", name, "-g", "0.1"]).success();
     }
     node.tranche(&["slice", "delete", "two"]).success();
-    // The job goes on meanwhile, and its log does when there is room.
+    // The job continues meanwhile, and its log once there is room.
     until(&node, "prints", "running");
     disk.empty();
     let before = fs::metadata(log_of(&node)).expect("the test's own files and processes").len();
-    eventually("the log goes on", || {
+    eventually("the log continues", || {
         match fs::metadata(log_of(&node)).expect("the test's own files and processes").len() {
             now if now > before => Ok(()),
             now => Err(now.to_string()),
@@ -100,7 +100,7 @@ fn slices_are_made_on_a_disk_that_is_full() {
 #[test]
 fn jobs_are_taken_again_once_a_full_disk_has_room() {
     let Some((node, disk)) = node_on_disk() else { return };
-    // What a full disk did to the store must not outlast it.
+    // Effects of a full disk on the store must end with it.
     let long = "x".repeat(100 << 10);
     let mut refused = 0;
     let _ = fs::remove_file(node.state_dir().join("reserve"));
@@ -113,7 +113,7 @@ fn jobs_are_taken_again_once_a_full_disk_has_room() {
             refused += 1;
         }
     }
-    assert!(refused > 0, "a store that takes all this without room has it elsewhere");
+    assert!(refused > 0, "a store that takes all this is not on the full disk");
     disk.empty();
     submit(&node, &["after", "-g", "1", "--", "true"]).success();
     until(&node, "after", "succeeded");
@@ -140,7 +140,7 @@ fn one_job_that_prints_without_end_leaves_room_for_the_state() {
     let free = String::from_utf8(free).expect("the test's own files and processes");
     let free: u64 = free.lines().last().expect("the test's own files and processes").trim().parse().unwrap();
     assert!(free >= 3 << 20, "{free} bytes are left of 64 MiB");
-    eventually("it is cut to what a user may have", || {
+    eventually("the log is cut to a user's limit", || {
         let notes = node.tranche(&["smi"]).success();
         if notes.contains("their beginnings are cut") { Ok(()) } else { Err(notes) }
     });

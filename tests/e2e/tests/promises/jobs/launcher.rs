@@ -1,7 +1,7 @@
-//! The job launcher of a node: it starts what a user attested, as that user, whatever a daemon says.
+//! The job launcher starts a command as the user that attested it, whatever a daemon requests.
 //!
-//! It is what systemd starts on a node, with this test in systemd's place, and sees accounts that are made here: files
-//! over /etc/passwd and /etc/shadow in a mount namespace of its own.
+//! The tests start it in place of systemd, with accounts of their own: files over /etc/passwd and /etc/shadow in its
+//! mount namespace.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 use super::{Job, job, jobs, until};
 
-/// Users of names that are made here.
+/// Uids of users whose accounts the tests make.
 const ALICE: u32 = 54331;
 const KEEPER: u32 = 54332;
 const SHADOW: &str = "root:*:19000:0:99999:7:::\nalice:$6$salt$hash:19000:0:99999:7:::\n";
 
-/// Runs a program among accounts of its own.
+/// Script that runs a program with accounts of its own.
 const AMONG: &str = r#"mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/shadow" /etc/shadow && { [ ! -e "$0/pam.d" ] || mount --bind "$0/pam.d" /etc/pam.d; } && exec "$@""#;
 
 struct Launched {
@@ -36,7 +36,7 @@ struct Launched {
 }
 
 impl Launched {
-    /// A node of one GPU with a project of alice's; nothing where this cannot be tried.
+    /// A node of one GPU with a project of alice's; `None`, with a skip, if this is not root.
     fn start() -> Option<Self> {
         let mut launched = Self::without_launcher()?;
         launched.add_launcher();
@@ -65,7 +65,7 @@ impl Launched {
         }
         let (library, lib) = (node.stage().shim(), node.dir().join("lib"));
         let files = [library.clone(), library.with_file_name("tranche-shepherd"), node.stage().command()];
-        // Not by ourselves: what is open for writing in a child of another test cannot be run.
+        // Not in this process: a file that a child of another test has open for writing cannot be executed.
         node.run(node.command("cp").args(files).arg(&lib)).success();
         node.configure(&format!("shim = '{}'\n", lib.join("libtranche_preload.so").display()));
         let launched = |node| Self { node, attest: None, accepting: None, over: Arc::default() };
@@ -81,7 +81,7 @@ impl Launched {
         self.node.dir().join(name)
     }
 
-    /// Accounts from now on; the user of alice's number has that name.
+    /// Writes the accounts; alice's uid has the given name.
     fn accounts(&self, name: &str, shadow: &str) {
         let home = self.path("alice").display().to_string();
         let passwd = format!(
@@ -97,7 +97,7 @@ impl Launched {
         command.stdin(Stdio::from(stdin)).spawn().expect("the test's own files and processes")
     }
 
-    /// In systemd's place: the two sockets, and what is started for them.
+    /// Makes the two sockets and starts their programs, in place of systemd.
     fn add_launcher(&mut self) {
         let dir = self.node.dir().to_owned();
         let program = dir.join("lib/tranche-shepherd").display().to_string();
@@ -133,7 +133,7 @@ impl Launched {
         }));
     }
 
-    /// `tranche` by alice.
+    /// Runs `tranche` as alice.
     fn by_alice(&self, arguments: &[&str]) -> Outcome {
         let (reuid, regid) = (format!("--reuid={ALICE}"), format!("--regid={ALICE}"));
         self.as_user(&[&reuid, &regid, "--clear-groups"], arguments)
@@ -145,7 +145,7 @@ impl Launched {
         self.node.run(command.current_dir("/").env("HOME", self.path("alice")))
     }
 
-    /// Alice's job that waits for the only GPU, and lets it go.
+    /// Submits a job of alice's that waits for the only GPU; the returned function makes that free.
     fn waits(&self, name: &str) -> impl FnOnce() {
         self.node.tranche(&["slice", "create", "other", "-g", "1"]).success();
         self.by_alice(&["submit", name, "-g", "1", "--", "sh", "-c", "touch $HOME/ran"]).success();
@@ -168,15 +168,15 @@ impl Launched {
         failed
     }
 
-    /// The launcher's answer to a daemon that asks for this; nothing if it hangs up.
-    fn ask(&self, message: &Value, order: &Value) -> String {
+    /// The launcher's answer to a daemon's message; empty if it closes the connection.
+    fn answer(&self, message: &Value, order: &Value) -> String {
         let mut stream =
             UnixStream::connect(self.path("run/jobs.sock")).expect("the test's own files and processes");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("the test's own files and processes");
         stream.write_all(format!("{message}\n").as_bytes()).expect("the test's own files and processes");
         let mut answer = String::new();
         let _ = BufReader::new(&stream).read_line(&mut answer);
-        // Whatever the answer was; it may have hung up.
+        // Sent after any answer; the launcher may have closed the connection.
         let _ = stream.write_all(format!("{order}\n").as_bytes());
         let _ = stream.read_to_end(&mut Vec::new());
         answer
@@ -214,7 +214,7 @@ fn a_users_job_runs_as_that_user_by_a_ticket() {
 }
 
 #[test]
-fn a_daemon_without_a_ticket_starts_nothing_as_anybody() {
+fn daemon_without_a_ticket_starts_no_process() {
     let Some(launched) = Launched::start() else { return };
     let (attempt, log, proof) =
         (launched.path("attempt"), launched.path("log"), launched.path("alice/proof"));
@@ -223,17 +223,17 @@ fn a_daemon_without_a_ticket_starts_nothing_as_anybody() {
         "workdir": "/", "farewell": {"warning": null, "grace": {"secs": 1, "nanos": 0}}});
     for uid in [0, ALICE] {
         let hail = json!({"uid": uid, "gid": uid, "attempt": attempt, "log": log});
-        assert_eq!(launched.ask(&hail, &evil), "", "what an earlier daemon said is not heard");
+        assert_eq!(launched.answer(&hail, &evil), "", "a message of an earlier release gets no answer");
         let start = json!({"start": {"ticket": format!("{uid}-{}", "0".repeat(32)), "index": 0, "kept": 1,
             "command": evil["command"], "workdir": "/"}});
-        let answer = launched.ask(&start, &evil);
+        let answer = launched.answer(&start, &evil);
         assert!(answer.contains("never issued") && answer.contains("\"for_good\":true"), "{answer:?}");
     }
-    // A ticket that alice has is for what she attested.
+    // Alice's ticket is valid for the command that she attested only.
     let go = launched.waits("waits");
     let ticket = launched.tickets().pop().expect("the test's own files and processes");
     let start = json!({"start": {"ticket": ticket, "index": 0, "kept": 1, "command": evil["command"], "workdir": "/"}});
-    let answer = launched.ask(&start, &evil);
+    let answer = launched.answer(&start, &evil);
     assert!(answer.contains("not what its submitter attested"), "{answer:?}");
     go();
     until(&launched.node, "waits", "succeeded");
@@ -246,7 +246,7 @@ fn a_ticket_that_its_submitter_revokes_starts_nothing() {
     let go = launched.waits("waits");
     let ticket = launched.tickets().pop().expect("the test's own files and processes");
     let (reuid, regid) = (format!("--reuid={ALICE}"), format!("--regid={ALICE}"));
-    // By the launcher alone: the daemon does not forget the job.
+    // Revoked at the launcher alone: the daemon keeps the job.
     let script = "import socket, json, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\nf = s.makefile('rw')\n\
         nonce = json.loads(f.readline())['nonce']\nf.write(json.dumps({'nonce': nonce, 'ask': {'revoke': sys.argv[2]}}) + '\\n')\n\
         f.flush()\nprint(f.readline())";
@@ -259,8 +259,8 @@ fn a_ticket_that_its_submitter_revokes_starts_nothing() {
             .arg(&socket)
             .arg(&ticket)
             .env("PATH", "/usr/bin:/bin");
-        let said = launched.node.run(&mut command).success();
-        assert!(said.contains(answer), "{said}");
+        let output = launched.node.run(&mut command).success();
+        assert!(output.contains(answer), "{output}");
     }
     go();
     launched.has_failed("waits", &["has been revoked", "submit the job again"]);
@@ -301,7 +301,7 @@ fn a_locked_or_expired_account_runs_no_job() {
         launched.accounts("alice", &shadow);
         go();
         launched.has_failed("waits", &["the account alice", why]);
-        // It is hers and her project's to know.
+        // The reason is shown to alice and her project only.
         let stranger =
             launched.as_user(&["--reuid=54399", "--clear-groups"], &["list", "-A", "--json"]).success();
         assert!(stranger.contains("could not be started") && !stranger.contains(why), "{stranger}");
@@ -343,7 +343,7 @@ fn root_without_capabilities_gets_no_ticket() {
 #[test]
 fn an_earlier_tranche_is_refused_with_what_to_do() {
     let Some(launched) = Launched::start() else { return };
-    // It knows of no such socket.
+    // An earlier release has no such socket.
     fs::rename(launched.path("run/attest.sock"), launched.path("run/hidden.sock"))
         .expect("the test's own files and processes");
     let submitted = launched.by_alice(&["submit", "old", "-g", "1", "--", "true"]);
@@ -386,7 +386,7 @@ fn deleting_a_job_leaves_no_ticket() {
         if launched.tickets().is_empty() { Ok(()) } else { Err("a ticket".into()) }
     });
     launched.node.tranche(&["slice", "delete", "other"]).success();
-    // Nor one of a job that the daemon refuses.
+    // A job that the daemon refuses leaves none either.
     launched.by_alice(&["submit", "large", "-g", "9", "--", "true"]).refused(1, &["could never start"]);
     assert_eq!(launched.tickets(), [""; 0]);
     assert!(jobs(&launched.node).iter().all(|listed| job(&launched.node, &listed.name).name != "large"));

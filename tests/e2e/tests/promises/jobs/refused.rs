@@ -1,17 +1,17 @@
-//! What cannot be is refused at once, each with the one message that says what to do; nothing of it is kept.
+//! Impossible requests are refused at once, with one message that advises, and leave nothing behind.
 
 use e2e::{Node, Outcome};
 
 use super::{job, jobs, node, submit, until};
 use crate::access::{ALICE, Shared};
 
-/// What `tranche` says of what it does not do, and nothing else.
+/// Fails unless a command is refused with this message and nothing else.
 #[track_caller]
-fn told(outcome: &Outcome, message: &str) {
+fn refuses(outcome: &Outcome, message: &str) {
     assert_eq!((outcome.code, outcome.stderr.trim_end()), (Some(1), format!("tranche: {message}").as_str()));
 }
 
-/// What is wrong with a command line, in its first line.
+/// Fails unless a command line is invalid, with this message in the first line.
 #[track_caller]
 fn misspelt(outcome: &Outcome, message: &str) {
     let first = outcome.stderr.lines().next().unwrap_or_default();
@@ -32,21 +32,21 @@ fn a_job_that_could_never_run_is_refused_and_not_queued() {
         )
     };
     // More than the node has, and more than one of its islands.
-    told(&submit_sleep(&node, &["j", "-g", "17"]), &never("17"));
-    told(&submit_sleep(&node, &["j", "-g", "9"]), &never("9"));
-    told(
+    refuses(&submit_sleep(&node, &["j", "-g", "17"]), &never("17"));
+    refuses(&submit_sleep(&node, &["j", "-g", "9"]), &never("9"));
+    refuses(
         &submit_sleep(&node, &["j", "-g", "5", "--interactive"]),
         "it is interactive and takes 5 GPUs, and its project's quota is 4: such a job stays within the quota; ask for \
          less, or let it be stopped for others with --preemptible",
     );
     node.tranche(&["project", "update", "a", "--training-gpus", "0,1,8"]).success();
     let bound = never("3").replace("at most 8", "at most 2");
-    told(&submit_sleep(&node, &["j", "-g", "3"]), &bound);
+    refuses(&submit_sleep(&node, &["j", "-g", "3"]), &bound);
     assert_eq!(jobs(&node).len(), 0);
 }
 
 #[test]
-fn a_size_that_is_none_is_refused_before_anybody_is_asked() {
+fn invalid_size_is_refused_before_any_request() {
     let node = node("v100x8", "4");
     let of_gpus = |size: &str, why: &str| {
         misspelt(
@@ -79,7 +79,7 @@ fn a_size_that_is_none_is_refused_before_anybody_is_asked() {
          and ending with a letter or digit",
     );
     misspelt(&submit(&node, &["j", "-g", "1"]), "the following required arguments were not provided:");
-    told(
+    refuses(
         &submit(&node, &["j", "-g", "1", "--", ""]),
         "a job of no command was submitted: say what it is to run after --",
     );
@@ -87,12 +87,12 @@ fn a_size_that_is_none_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_name_that_is_taken_or_that_nobody_has_is_refused() {
+fn taken_or_unknown_name_is_refused() {
     let node = node("v100x8", "4");
     let unknown = "there is no project nobody; `tranche project list` shows those there are, `tranche project create` makes one";
-    told(&submit_sleep(&node, &["j", "-p", "nobody", "-g", "1"]), unknown);
+    refuses(&submit_sleep(&node, &["j", "-p", "nobody", "-g", "1"]), unknown);
     submit_sleep(&node, &["taken", "-g", "1"]).success();
-    told(
+    refuses(
         &submit_sleep(&node, &["taken", "-g", "1"]),
         "a job named taken exists in this project: choose another name, or delete that one",
     );
@@ -104,7 +104,7 @@ fn a_name_that_is_taken_or_that_nobody_has_is_refused() {
         &["delete", "nothing"],
         &["exec", "nothing", "--", "true"],
     ] {
-        told(&node.tranche(words), nothing);
+        refuses(&node.tranche(words), nothing);
     }
     assert_eq!(jobs(&node).len(), 1);
 }
@@ -115,13 +115,13 @@ fn a_project_that_would_promise_too_much_or_still_has_jobs_stays_as_it_was() {
     let project = |words: &[&str]| node.tranche(&[&["project"], words].concat());
     let too_much = "the quotas would be 9 GPUs together, and the node has 8: not all of them could be had at once; lower \
                     one, or allow it with --beyond-capacity";
-    told(&project(&["create", "b", "--quota", "5"]), too_much);
-    told(&project(&["update", "a", "--quota", "9"]), too_much);
-    told(
+    refuses(&project(&["create", "b", "--quota", "5"]), too_much);
+    refuses(&project(&["update", "a", "--quota", "9"]), too_much);
+    refuses(
         &project(&["create", "a", "--quota", "1"]),
         "a project named a exists already; `tranche project update a` changes it",
     );
-    told(
+    refuses(
         &project(&["create", "b"]),
         "a project without a quota was asked for: say how many GPUs it can have whenever it wants, with --quota",
     );
@@ -131,15 +131,18 @@ fn a_project_that_would_promise_too_much_or_still_has_jobs_stays_as_it_was() {
     );
     submit_sleep(&node, &["runs", "-g", "1"]).success();
     let in_use = "project a has 1 job(s), ended ones too; delete them first: `tranche list -p a` shows them";
-    told(&project(&["delete", "a"]), in_use);
+    refuses(&project(&["delete", "a"]), in_use);
     until(&node, "runs", "running");
-    told(&project(&["delete", "a"]), in_use);
-    told(&project(&["delete", "b"]), "there is no project b; `tranche project list` shows those there are");
+    refuses(&project(&["delete", "a"]), in_use);
+    refuses(
+        &project(&["delete", "b"]),
+        "there is no project b; `tranche project list` shows those there are",
+    );
     assert_eq!(project(&["list", "--json"]).success().matches("\"name\"").count(), 1);
 }
 
 #[test]
-fn a_command_that_is_not_there_fails_its_job_and_the_reason_says_which() {
+fn missing_command_fails_its_job_with_the_reason() {
     let node = node("v100x8", "4");
     submit(&node, &["missing", "-g", "1", "--", "no-such-program"]).success();
     assert_eq!(
@@ -152,11 +155,11 @@ fn a_command_that_is_not_there_fails_its_job_and_the_reason_says_which() {
         "cannot start in /no/such/folder: there is no such folder; name another with --workdir"
     );
     assert!(node.tranche(&["list"]).success().contains("no-such-program"));
-    assert_eq!(job(&node, "missing").members[0].starts, 1, "it is not tried again and again");
+    assert_eq!(job(&node, "missing").members[0].starts, 1, "it is not retried");
 }
 
 #[test]
-fn who_is_no_member_of_a_project_may_look_at_its_jobs_and_nothing_else() {
+fn non_members_may_only_read_a_projects_jobs() {
     let Some(shared) = Shared::with("") else { return };
     let node = &shared.node;
     node.tranche(&["project", "create", "a", "--quota", "1"]).success();
@@ -164,17 +167,17 @@ fn who_is_no_member_of_a_project_may_look_at_its_jobs_and_nothing_else() {
     until(node, "roots", "running");
     let stranger = "user 54321 is not a member of project a: its members are made by whoever administers the node, with \
                     `tranche project update a --add-member NAME`";
-    // Who is in the group that may have slices is no member for that.
+    // Membership of the group that may have slices is no membership of the project.
     for in_group in [false, true] {
         let by = |words: &[&str]| shared.by(ALICE, in_group, words);
-        told(&by(&["submit", "mine", "-p", "a", "-g", "0.1", "--", "true"]), stranger);
+        refuses(&by(&["submit", "mine", "-p", "a", "-g", "0.1", "--", "true"]), stranger);
         for words in
             [&["logs", "roots"][..], &["suspend", "roots"], &["resume", "roots"], &["delete", "roots"]]
         {
-            told(&by(&[words, &["-p", "a"]].concat()), stranger);
+            refuses(&by(&[words, &["-p", "a"]].concat()), stranger);
         }
-        let looked = by(&["describe", "roots", "-p", "a"]).success();
-        assert!(looked.contains("Running") && !looked.contains("sleep"), "{looked}");
+        let description = by(&["describe", "roots", "-p", "a"]).success();
+        assert!(description.contains("Running") && !description.contains("sleep"), "{description}");
         assert!(by(&["list", "-A"]).success().contains("roots"));
         for words in
             [&["create", "b", "--quota", "0"][..], &["update", "a", "--quota", "0"], &["delete", "a"]]
@@ -184,7 +187,7 @@ fn who_is_no_member_of_a_project_may_look_at_its_jobs_and_nothing_else() {
         by(&["exec", "roots", "-p", "a", "--", "true"]).refused(1, &["uid 54321"]);
     }
     node.tranche(&["project", "update", "a", "--add-member", "54321"]).success();
-    // A member is let in; but nothing here could start a job as that user.
+    // A member is admitted; but no launcher could start a job as that user.
     let submitted = shared.by(ALICE, false, &["submit", "mine", "-p", "a", "-g", "0.1", "--", "true"]);
     submitted.refused(1, &["user 54321 sent no ticket", "tranche-attest.socket"]);
     assert_eq!(jobs(node).len(), 1);

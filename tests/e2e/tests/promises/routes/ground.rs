@@ -1,4 +1,4 @@
-//! A machine on which the shim is installed in one of the ways.
+//! A machine on which the shim is installed in one of the ways of [`Column`].
 #![allow(clippy::unwrap_used, reason = "only tests use it, and files that they make can be made")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use e2e::{Node, Outcome, Stage, compile, scratch, skip};
 
 use super::{BEYOND, Column, Program};
 
-/// The machine.
+/// A simulated machine with the shim installed.
 pub(super) struct Ground {
     pub(super) node: Node,
     pub(super) column: Column,
@@ -19,14 +19,16 @@ pub(super) struct Ground {
     pub(super) private: bool,
 }
 
-/// The version that the driver's files have in their names.
+/// The version in the names of the driver's files.
 const VERSION: &str = "550.163.01";
-/// The files of the driver, as programs name them.
+/// Names of the driver's libraries, without their endings.
 const LIBRARIES: [&str; 2] = ["libcuda", "libnvidia-ml"];
 const CLIENT: &str = "tests/e2e/clients/route.c";
 
-/// What a command of this ground finds where: its own `/etc`, for the loader's cache and list, and, where the shim
-/// is to stand in the driver's place, its own `/run` with the driver's files under their other names.
+/// Script that runs a command with an `/etc` of its own, for the loader's cache and list.
+///
+/// If the shim stands in the driver's place, the command also has its own `/run`, with the driver's files under their
+/// other names.
 const MOUNTS: &str = r#"
 set -eu
 etc=$1 driver=$2 replace=$3; shift 3
@@ -49,7 +51,7 @@ exec "$@"
 impl Ground {
     pub(super) fn prepare(column: Column, private: bool) -> Self {
         let ground = Self { node: Node::simulated("v100x8"), column, private };
-        // Another user has to get to the program that becomes root.
+        // Another user has to reach the program that becomes root.
         fs::set_permissions(ground.node.dir(), fs::Permissions::from_mode(0o755)).unwrap();
         let simulated = |name: &str| ground.node.stage().libraries().join(format!("{name}.so.1"));
         let plain = shared_object("tests/e2e/clients/driver.c", &["-Wl,-soname,libcuda.so.1"]);
@@ -61,7 +63,7 @@ impl Ground {
         ground
     }
 
-    /// Installs a driver as its package does, and in a directory beside it the shim in its place.
+    /// Installs a driver as its package does, and beside it a directory with the shim in its place.
     fn install(&self, folder: &str, files: &[(&str, PathBuf)]) {
         let (driver, replaced) = (self.path(folder), replaced(&self.path(folder)));
         for folder in [&driver, &replaced] {
@@ -81,7 +83,7 @@ impl Ground {
         let etc = self.path("etc");
         fs::create_dir(&etc).unwrap();
         for name in ["passwd", "group", "nsswitch.conf"] {
-            let _ = fs::copy(Path::new("/etc").join(name), etc.join(name)); // what is missing is not needed
+            let _ = fs::copy(Path::new("/etc").join(name), etc.join(name)); // a missing file is not needed
         }
         let mut ldconfig = Command::new("/sbin/ldconfig");
         ldconfig.arg("-X").arg("-C").arg(etc.join("ld.so.cache")).arg(self.path("driver"));
@@ -95,7 +97,7 @@ impl Ground {
         self.node.dir().join(name)
     }
 
-    /// What makes a command find the driver in `libraries`, and the shim as this ground has it.
+    /// Words that make a command find the driver in `libraries`, and the shim as it is installed here.
     pub(super) fn environment(&self, libraries: &Path) -> Vec<String> {
         let keep: &[&str] = if self.column == Column::Preloaded { &[] } else { &["-u", "LD_PRELOAD"] };
         let words = ["env"].iter().chain(keep).map(ToString::to_string);
@@ -135,7 +137,7 @@ impl Ground {
         match kind {
             Program::Linked => program(CLIENT, &["-DLINKED", &self.linked(), "-lcuda"]),
             Program::Static => program(CLIENT, &["-DSTATIC", "-static", "-w"]),
-            Program::Go => go_program().expect("it was asked for before"),
+            Program::Go => go_program().expect("it was checked before"),
             Program::SetUid => self.set_uid(&program(CLIENT, &[])),
             _ => program(CLIENT, &[]),
         }
@@ -145,7 +147,7 @@ impl Ground {
         format!("-L{}", text(&self.node.stage().libraries()))
     }
 
-    /// What the program is told to open.
+    /// File that the program opens, as its last argument; `None` if its kind needs none.
     fn argument(&self, kind: Program, driver: &Path) -> Option<String> {
         let file = format!("libcuda.so.{VERSION}");
         match kind {
@@ -163,8 +165,9 @@ impl Ground {
         }
     }
 
-    /// A copy that runs as its owner, made by another process: a file that we wrote might still be open in a
-    /// child of ours when it is to be run.
+    /// Copies a program to one that runs as its owner.
+    ///
+    /// Another process makes the copy: a file that this one wrote might still be open in a child when it is executed.
     fn set_uid(&self, program: &Path) -> PathBuf {
         let copy = self.path("route");
         let mut install = Command::new("install");
@@ -173,7 +176,7 @@ impl Ground {
     }
 }
 
-/// The program in Go with cgo, built once, where there is Go.
+/// Path of the program in Go with cgo, built once; `None` without Go.
 pub(super) fn go_program() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| build_go("tests/e2e/clients/route.go")).clone()
@@ -192,7 +195,7 @@ fn build_go(source: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// What starts the program as it is to be.
+/// Words that start the program with the environment or user of its kind.
 fn before(kind: Program, gpus: &Path) -> Vec<String> {
     match kind {
         Program::Emptied => ["env".into(), "-i".into(), format!("SIMGPU_NODE={}", text(gpus))].into(),
@@ -220,7 +223,7 @@ fn shared_object(source: &str, flags: &[&str]) -> PathBuf {
     program(source, &[&["-shared", "-fPIC"], flags].concat())
 }
 
-/// Tests if this user can have private mounts; if not, a skip is printed.
+/// True if this user can have private mounts; else a skip is printed.
 pub(super) fn may_mount() -> bool {
     let mut attempt = Command::new("unshare");
     attempt.args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]);
