@@ -75,7 +75,7 @@ pub struct NodeView {
     pub cuda_version: u32,
     /// True if the GPUs are simulated.
     pub simulated: bool,
-    /// True if the daemon serves the whole node (true) or a single user.
+    /// True if the daemon serves the whole node, false if it serves a single user.
     pub privileged: bool,
     /// Technique of compute enforcement, or `not enforced`.
     pub compute_enforcement: String,
