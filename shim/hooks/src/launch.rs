@@ -19,7 +19,7 @@ use crate::root::Word;
 use crate::{bell, direct, sys, thread};
 
 /// Passes one launch through the gate, and grants the thread as many as the gate allows.
-pub(crate) fn through(stream: Option<Stream>, work: Work, real: impl Fn() -> c_int) -> c_int {
+pub(crate) fn through(stream: Option<Stream>, work: Work, real: &dyn Fn() -> c_int) -> c_int {
     let spent = thread::spend();
     let Some(inside) = attach::inside() else { return real() };
     let Some(gate) = gate(&inside) else { return real() };
@@ -42,7 +42,7 @@ pub(crate) fn transferred(
     let word = inside.control.transfers_word();
     direct::decide_by(word);
     if Control::counts(word.load(Acquire)) {
-        through(Some(stream), Work::Transfer(what()), real)
+        through(Some(stream), Work::Transfer(what()), &real)
     } else {
         real()
     }
@@ -168,15 +168,15 @@ impl Host for Machine<'_> {
 }
 
 /// One launch of the program.
-struct One<'a, F> {
+struct One<'a> {
     inside: &'a Inside,
     stream: Option<Stream>,
     /// Its context and device, once queried.
     place: Cell<Option<Place>>,
-    real: F,
+    real: &'a dyn Fn() -> c_int,
 }
 
-impl<F: Fn() -> c_int> Launch for One<'_, F> {
+impl Launch for One<'_> {
     /// No stream is queried before the first capture has begun.
     fn is_captured(&self) -> bool {
         captures::are_under_way() && self.stream.is_some_and(Stream::is_captured)

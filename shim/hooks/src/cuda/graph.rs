@@ -219,7 +219,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
 pub(crate) unsafe fn launch(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let run = || unsafe { real(graph, stream) };
-    through(Some(Stream(stream)), Work::Graph(graph), || launched(graph, stream, run))
+    through(Some(Stream(stream)), Work::Graph(graph), &|| launched(graph, stream, run))
 }
 
 /// The variant in which stream 0 is the calling thread's own.
@@ -231,7 +231,7 @@ pub(crate) unsafe fn launch_ptsz(
     let named = Stream::per_thread(stream);
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let run = || unsafe { real(graph, stream) };
-    through(Some(named), Work::Graph(graph), || launched(graph, named.0, run))
+    through(Some(named), Work::Graph(graph), &|| launched(graph, named.0, run))
 }
 
 /// Uploads a graph, which takes the memory and hardly any GPU time.

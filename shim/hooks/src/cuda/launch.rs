@@ -40,7 +40,7 @@ macro_rules! with_stream {
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         pub(crate) unsafe fn $name(real: $type, $($argument: $of),*) -> c_int {
             // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-            through($stream, Work::Kernel, || unsafe { real($($argument),*) })
+            through($stream, Work::Kernel, &|| unsafe { real($($argument),*) })
         }
     )*};
 }
