@@ -72,9 +72,11 @@ impl AncestryCache {
     }
 
     fn follow(&self, process: &Process, roots: &BTreeSet<ProcessId>) -> bool {
-        let mut chain: Vec<ProcessId> = process::ancestry(process.id.pid).collect();
-        let Some(root) = chain.iter().position(|id| roots.contains(id)) else { return false };
-        chain.truncate(root + 1);
+        let mut chain = Vec::new();
+        let mut line = process::ancestry(process.id.pid).inspect(|id| chain.push(*id));
+        if !line.any(|id| roots.contains(&id)) {
+            return false;
+        }
         if let Some(chain) = Chain::of(&chain[1..]) {
             self.insert(chain);
         }

@@ -175,11 +175,12 @@ impl Lineage {
     }
 }
 
-/// Bytes that hold the first twenty fields of `/proc/PID/stat` at any values, and a pidfd's `fdinfo`.
-const ENOUGH: usize = 1024;
+/// Bytes that hold the first twenty fields of `/proc/PID/stat` at any values, a pidfd's `fdinfo`, and the two lines of
+/// `/proc/PID/timens_offsets`.
+pub(crate) const ENOUGH: usize = 1024;
 
 /// Beginning of a kernel file, which the kernel returns whole in the first read.
-fn start_of(file: io::Result<File>, buffer: &mut [u8; ENOUGH]) -> Option<&[u8]> {
+pub(crate) fn start_of(file: io::Result<File>, buffer: &mut [u8; ENOUGH]) -> Option<&[u8]> {
     let count = file.ok()?.read(buffer).ok()?;
     buffer.get(..count)
 }

@@ -1,16 +1,12 @@
 //! Clock offsets of processes. A time namespace shifts CLOCK_MONOTONIC for its processes, and so the times that they
 //! write.
 
-use std::io::Read;
 use std::sync::LazyLock;
 
 use tranche_domain::id::HostPid;
 use tranche_privileged::ProcessFile;
 
-use crate::privileges;
-
-/// Longest content that is read, in bytes; the file has two lines.
-const LONGEST: u64 = 4096;
+use crate::process::{self, ENOUGH};
 
 /// Nanoseconds by which a process's CLOCK_MONOTONIC is ahead of the daemon's. Zero for a process that has ended, and
 /// on kernels without time namespaces. The kernel's file describes the namespace for the process's children, which is
@@ -21,10 +17,10 @@ pub fn ahead_ns(pid: HostPid) -> i64 {
 }
 
 fn offset_of(pid: u32) -> i64 {
-    let mut text = String::new();
-    let file = privileges::process_file(pid, ProcessFile::TimensOffsets);
-    let read = file.and_then(|file| file.take(LONGEST).read_to_string(&mut text));
-    read.ok().and_then(|_| monotonic_offset(&text)).unwrap_or_default()
+    let mut buffer = [0; ENOUGH];
+    let lines = process::start_of(process::file(HostPid::new(pid), ProcessFile::TimensOffsets), &mut buffer);
+    let lines = lines.and_then(|lines| std::str::from_utf8(lines).ok());
+    lines.and_then(monotonic_offset).unwrap_or_default()
 }
 
 /// Offset of CLOCK_MONOTONIC in nanoseconds.
