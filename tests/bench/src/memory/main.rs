@@ -27,7 +27,7 @@ use clap::Parser;
 /// Measures the cost of slices in memory management.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Measure 3 rounds instead of 9, and fewer repetitions in each.
+    /// Measure 3 rounds instead of 15, and fewer repetitions in each.
     #[arg(long)]
     quick: bool,
     /// Only count instructions, and fail above this many added to an allocation and its release.
