@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
-use tranche_exposition::{Counter, Family, Figures, Gauge, Labels, Page};
+use tranche_exposition::{Counter, Family, Figures, Gauge, Labels, MetricsPage};
 
 use crate::config::Config;
 use crate::device_states::SharedStates;
@@ -187,7 +187,7 @@ const fn state(health: &Health, in_use: bool) -> &'static str {
 
 impl Published {
     /// Figures of the plugin's connections: the kubelet, the daemon, Kubernetes.
-    fn write_links(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write_links(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let counters = &self.counters;
         page.kept(
             "tranche_deviceplugin_releases",
@@ -228,7 +228,7 @@ impl Published {
 }
 
 impl Figures for Published {
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let counters = &self.counters;
         page.infos(
             "tranche_deviceplugin_build",

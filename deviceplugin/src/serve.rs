@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use tranche_exposition::{ListenError, Listener};
+use tranche_exposition::{BoundListener, ListenError};
 
 use crate::config::{Config, Division};
 use crate::directory;
@@ -59,7 +59,7 @@ pub enum ServeError {
 /// # Errors
 /// If the configuration does not fit this node's GPUs.
 pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-    let metrics = Listener::open(&config.metrics)?;
+    let metrics = BoundListener::open(&config.metrics)?;
     let manager = Arc::new(ResourceManager::new(config, pace.grace));
     // Aborted when this function returns.
     let mut aside = JoinSet::new();
@@ -99,7 +99,7 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     Ok(())
 }
 
-async fn tell(metrics: Listener, manager: Arc<ResourceManager>) {
+async fn tell(metrics: BoundListener, manager: Arc<ResourceManager>) {
     if let Err(error) = tranche_exposition::serve(metrics, Arc::new(manager.figures())).await {
         tracing::error!(%error, "metrics cannot be served");
     }

@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use tokio::net::UnixStream;
-use tranche_domain::access::{Denied, Relation, Standing, Verb, allows};
+use tranche_domain::access::{Denied, PeerRole, Relation, Verb, allows};
 use tranche_domain::id::{HostPid, SliceName};
 
-use crate::failure::Failure;
-use crate::sockets::Reach;
-use budgets::{Budgets, Call};
+use crate::failure::RequestFailure;
+use crate::sockets::DaemonScope;
+use budgets::{Budgets, RunningCall};
 use connections::{Admitted, Connections};
 use peer::PeerConnection;
 use tranche_linux::process::Process;
@@ -64,7 +64,7 @@ impl Default for Limits {
 
 /// Admits connections and authorizes calls.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AccessGate {
     /// User that the daemon serves.
     operator: u32,
     group: Option<Group>,
@@ -73,11 +73,11 @@ pub(crate) struct Gate {
     budgets: Budgets,
 }
 
-impl Gate {
-    pub(crate) fn new(access: Access, reach: Reach) -> Self {
+impl AccessGate {
+    pub(crate) fn new(access: Access, reach: DaemonScope) -> Self {
         let operator = match reach {
-            Reach::Node => 0,
-            Reach::User => nix::unistd::geteuid().as_raw(),
+            DaemonScope::Node => 0,
+            DaemonScope::User => nix::unistd::geteuid().as_raw(),
         };
         let (limits, connections) = (Mutex::new(access.limits), Arc::default());
         Self { operator, group: access.group, limits, connections, budgets: Budgets::default() }
@@ -117,16 +117,16 @@ impl Gate {
         Some(PeerConnection::new(stream, caller, place, evicted))
     }
 
-    fn standing(&self, uid: u32, groups: impl FnOnce() -> Vec<u32>) -> Standing {
+    fn standing(&self, uid: u32, groups: impl FnOnce() -> Vec<u32>) -> PeerRole {
         match &self.group {
-            _ if uid == 0 || uid == self.operator => Standing::Operator,
-            Some(group) if groups().contains(&group.gid) => Standing::Member,
-            _ => Standing::Stranger,
+            _ if uid == 0 || uid == self.operator => PeerRole::Operator,
+            Some(group) if groups().contains(&group.gid) => PeerRole::Member,
+            _ => PeerRole::Stranger,
         }
     }
 
     /// Authorizes an operation that concerns no existing slice.
-    pub(crate) fn permit(&self, caller: &Caller, verb: Verb) -> Result<(), Failure> {
+    pub(crate) fn permit(&self, caller: &Caller, verb: Verb) -> Result<(), RequestFailure> {
         self.decide(caller, verb, caller.standing.to_slice(false), None)
     }
 
@@ -137,7 +137,7 @@ impl Gate {
         verb: Verb,
         slice: &SliceName,
         owner: u32,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let relation = caller.standing.to_slice(caller.uid == owner);
         self.decide(caller, verb, relation, Some((slice, owner)))
     }
@@ -148,33 +148,33 @@ impl Gate {
         verb: Verb,
         relation: Relation,
         slice: Option<(&SliceName, u32)>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         if allows(verb, relation) {
             return Ok(());
         }
         let group = self.group.as_ref().map(|group| group.name.clone());
         let slice = slice.map(|(name, owner)| (name.clone(), owner));
         tracing::info!(uid = caller.uid, ?verb, ?relation, "denied");
-        Err(Failure::Denied(Denied { verb, uid: caller.uid, relation, slice, group }))
+        Err(RequestFailure::Denied(Denied { verb, uid: caller.uid, relation, slice, group }))
     }
 
     /// Checks the quota of slices for a user who has `has` of them.
-    pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Result<(), Failure> {
+    pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Result<(), RequestFailure> {
         within(caller, has, self.limits().slices, "slices", "delete one")
     }
 
     /// Acquires a unit for a call, and waits until it may run.
-    async fn begin(&self, caller: &Caller) -> Result<Call, Failure> {
+    async fn begin(&self, caller: &Caller) -> Result<RunningCall, RequestFailure> {
         self.budgets.begin(caller, self.limits().waiting).await
     }
 
     /// Acquires a unit for a stream.
-    pub(crate) fn follow(&self, caller: &Caller) -> Result<Follower, Failure> {
+    pub(crate) fn follow(&self, caller: &Caller) -> Result<Follower, RequestFailure> {
         self.budgets.follow(caller)
     }
 
     /// Checks the quota of waiting requests for a user who has `wait` of them.
-    pub(crate) fn permit_to_wait(&self, caller: &Caller, wait: usize) -> Result<(), Failure> {
+    pub(crate) fn permit_to_wait(&self, caller: &Caller, wait: usize) -> Result<(), RequestFailure> {
         within(caller, wait, self.limits().waiting, "requests that wait", "wait for one of them")
     }
 }
@@ -185,46 +185,52 @@ fn within(
     most: usize,
     what: &'static str,
     remedy: &'static str,
-) -> Result<(), Failure> {
-    if caller.standing == Standing::Operator || has < most {
+) -> Result<(), RequestFailure> {
+    if caller.standing == PeerRole::Operator || has < most {
         return Ok(());
     }
-    Err(Failure::TooMany { uid: caller.uid, most, what, remedy })
+    Err(RequestFailure::TooMany { uid: caller.uid, most, what, remedy })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gate() -> Gate {
+    fn gate() -> AccessGate {
         let group = Some(Group { name: "gpus".into(), gid: 44 });
-        Gate::new(Access { group, limits: Limits { connections: 40, ..Limits::default() } }, Reach::Node)
+        AccessGate::new(
+            Access { group, limits: Limits { connections: 40, ..Limits::default() } },
+            DaemonScope::Node,
+        )
     }
 
-    fn caller(uid: u32, standing: Standing) -> Caller {
+    fn caller(uid: u32, standing: PeerRole) -> Caller {
         Caller { uid, gid: uid, standing, pid: None, process: None, activity: Arc::default() }
     }
 
     #[test]
     fn supplementary_group_members_may_create_slices() {
         let gate = gate();
-        assert_eq!(gate.standing(0, Vec::new), Standing::Operator);
-        assert_eq!(gate.standing(7, || [7, 44].to_vec()), Standing::Member);
-        assert_eq!(gate.standing(7, || [7].to_vec()), Standing::Stranger);
-        assert_eq!(Gate::new(Access::default(), Reach::Node).standing(7, || vec![0]), Standing::Stranger);
+        assert_eq!(gate.standing(0, Vec::new), PeerRole::Operator);
+        assert_eq!(gate.standing(7, || [7, 44].to_vec()), PeerRole::Member);
+        assert_eq!(gate.standing(7, || [7].to_vec()), PeerRole::Stranger);
+        assert_eq!(
+            AccessGate::new(Access::default(), DaemonScope::Node).standing(7, || vec![0]),
+            PeerRole::Stranger
+        );
     }
 
     #[test]
     fn user_daemon_permits_its_user_everything() {
-        let own = Gate::new(Access::default(), Reach::User);
-        assert_eq!(own.standing(nix::unistd::geteuid().as_raw(), Vec::new), Standing::Operator);
-        assert_eq!(own.standing(65533, Vec::new), Standing::Stranger);
+        let own = AccessGate::new(Access::default(), DaemonScope::User);
+        assert_eq!(own.standing(nix::unistd::geteuid().as_raw(), Vec::new), PeerRole::Operator);
+        assert_eq!(own.standing(65533, Vec::new), PeerRole::Stranger);
     }
 
     #[test]
     fn quotas_apply_to_all_but_root() {
         let gate = gate();
-        let (root, member) = (caller(0, Standing::Operator), caller(7, Standing::Member));
+        let (root, member) = (caller(0, PeerRole::Operator), caller(7, PeerRole::Member));
         assert!(gate.permit_another_slice(&root, 10_000).is_ok());
         assert!(gate.permit_another_slice(&member, 63).is_ok());
         let refused = gate.permit_another_slice(&member, 64).unwrap_err().to_string();

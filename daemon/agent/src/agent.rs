@@ -18,40 +18,40 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Actor, Happening, Kind};
+use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Gpu, Node, Refusal};
 use tranche_domain::slice::Slice;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
-use crate::access::{Access, Caller, Gate};
+use crate::access::{Access, AccessGate, Caller};
 use crate::audit::Audit;
 use crate::config::{Config, OverCap};
-use crate::configuration::{Configured, Reloaded};
-use crate::containers::{Containers, Described};
+use crate::configuration::{Configured, ReloadOutcome};
+use crate::containers::{Described, SliceContainers};
 use crate::context::Contexts;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::queue::Queue;
-use crate::sockets::{Layout, Reach};
-use crate::state::{SavedSlice, State};
+use crate::sockets::{DaemonPaths, DaemonScope};
+use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard::UsageGuard;
 use tranche_slices::worker::Workers;
 use tranche_telemetry::Telemetry;
-use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject, Conditions};
 use tranche_timeshare::Governor;
 
 pub(crate) use drain::{Drain, Progress};
 
 /// The daemon's shared state: immutable parts, and locks around the others.
 pub(crate) struct Agent {
-    pub(crate) layout: Layout,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) layout: DaemonPaths,
+    pub(crate) gate: Arc<AccessGate>,
     pub(crate) shim: PathBuf,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) facts: Option<NodeFacts>,
@@ -69,7 +69,7 @@ pub(crate) struct Agent {
     pub(crate) seals_regions: bool,
     pub(crate) audit: Audit,
     /// Documents and folders for containers.
-    pub(crate) containers: Containers,
+    pub(crate) containers: SliceContainers,
     pub(crate) governor: Arc<Governor>,
     /// Thread that serves tenants' files.
     pub(crate) worker: Handle,
@@ -98,8 +98,8 @@ pub(crate) struct Core {
 }
 
 /// Parts of a daemon, from its configuration and its start.
-pub(crate) struct Parts {
-    pub(crate) layout: Layout,
+pub(crate) struct AgentParts {
+    pub(crate) layout: DaemonPaths,
     pub(crate) access: Access,
     pub(crate) shim: PathBuf,
     pub(crate) driver: Arc<dyn Driver>,
@@ -117,8 +117,8 @@ pub(crate) struct Parts {
 
 impl Agent {
     /// The state of a daemon without slices. What is wrong with the driver becomes conditions.
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { layout, access, shim, driver, contexts, governor, telemetry, .. } = parts;
+    pub(crate) fn new(parts: AgentParts) -> Arc<Self> {
+        let AgentParts { layout, access, shim, driver, contexts, governor, telemetry, .. } = parts;
         let (facts, gpus) = readable(&*driver, &telemetry.conditions);
         contexts.report(&telemetry.conditions);
         let core = Core {
@@ -135,8 +135,8 @@ impl Agent {
         let usage_guard = UsageGuard::new(Arc::clone(&telemetry))
             .inspect_err(|error| tracing::warn!(%error, "usage files are not watched"));
         Arc::new_cyclic(|own: &Weak<Self>| Self {
-            gate: Arc::new(Gate::new(access, layout.reach)),
-            containers: Containers::new(&layout, parts.described),
+            gate: Arc::new(AccessGate::new(access, layout.reach)),
+            containers: SliceContainers::new(&layout, parts.described),
             layout,
             shim,
             facts,
@@ -198,20 +198,20 @@ impl Agent {
     }
 
     /// Reads the configuration again and applies the keys that need no restart.
-    pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<Reloaded, Failure> {
-        let configured = self.configured.as_ref().ok_or(Failure::NotConfigured)?;
+    pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<ReloadOutcome, RequestFailure> {
+        let configured = self.configured.as_ref().ok_or(RequestFailure::NotConfigured)?;
         let reloaded = configured.reload(|config| self.reconfigure(config));
-        let Reloaded { applied, needs_restart } = reloaded.as_ref().map_err(|fault| {
+        let ReloadOutcome { applied, needs_restart } = reloaded.as_ref().map_err(|fault| {
             tracing::error!("the configuration stays as it was: {fault}");
-            Failure::Misconfigured(fault.clone())
+            RequestFailure::Misconfigured(fault.clone())
         })?;
         tracing::info!(?applied, ?needs_restart, "read the configuration again");
         let named = |keys: &[String]| if keys.is_empty() { "nothing".into() } else { keys.join(", ") };
         let evidence = format!("in force: {}; after a restart: {}", named(applied), named(needs_restart));
         self.telemetry
             .events
-            .record(Happening { actor, ..Happening::new(Kind::ConfigurationReloaded, evidence) });
-        reloaded.map_err(Failure::Misconfigured)
+            .record(Happening { actor, ..Happening::new(EventKind::ConfigurationReloaded, evidence) });
+        reloaded.map_err(RequestFailure::Misconfigured)
     }
 
     fn reconfigure(&self, config: &Config) {
@@ -221,11 +221,17 @@ impl Agent {
     }
 
     pub(crate) fn is_privileged(&self) -> bool {
-        self.layout.reach == Reach::Node
+        self.layout.reach == DaemonScope::Node
     }
 
     /// Authorizes an operation on a slice, stranded or not.
-    fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Result<(), Failure> {
+    fn permit(
+        &self,
+        core: &Core,
+        name: &SliceName,
+        caller: &Caller,
+        verb: Verb,
+    ) -> Result<(), RequestFailure> {
         self.gate.permit_with(caller, verb, name, core.slice(name)?.owner_uid)
     }
 }
@@ -254,11 +260,11 @@ fn readable(driver: &dyn Driver, conditions: &Conditions) -> (Option<NodeFacts>,
     let errors = [facts.as_ref().err(), gpus.as_ref().err()].into_iter().flatten().map(ToString::to_string);
     // The same error of both is one condition.
     for error in errors.collect::<BTreeSet<_>>() {
-        conditions.set(Condition::DriverUnavailable, Subject::Node(error.clone()), error);
+        conditions.set(Condition::DriverUnavailable, ConditionSubject::Node(error.clone()), error);
     }
     for gpu in facts.iter().flat_map(|facts| &facts.unreadable) {
         let message = format!("GPU {} is not usable: {}", gpu.index, gpu.cause);
-        conditions.set(Condition::GpuUnusable, Subject::Node(gpu.index.to_string()), message);
+        conditions.set(Condition::GpuUnusable, ConditionSubject::Node(gpu.index.to_string()), message);
     }
     (facts.ok(), gpus.unwrap_or_default())
 }
@@ -287,7 +293,7 @@ impl Core {
     }
 
     /// Writes the state file.
-    pub(crate) fn save(&mut self, layout: &Layout) -> Result<(), Failure> {
+    pub(crate) fn save(&mut self, layout: &DaemonPaths) -> Result<(), RequestFailure> {
         let is_coming =
             |name: &SliceName| self.pending_takeover.iter().any(|saved| saved.slice.name == *name);
         let here = self.node.slices().iter().filter(|(name, _)| !is_coming(name));
@@ -297,7 +303,7 @@ impl Core {
             Some(SavedSlice { slice: slice.clone(), generation: runtime.generation, roots })
         });
         let slices = served.chain(self.stranded.iter().chain(&self.pending_takeover).cloned()).collect();
-        let state = State::new(self.generation, slices).with_cordons(self.node.cordons().clone());
+        let state = StateFile::new(self.generation, slices).with_cordons(self.node.cordons().clone());
         let saved = state_store::save(&state, &layout.state);
         self.is_unsaved = saved.is_err();
         Ok(saved.inspect_err(|_| self.telemetry.counters.unsaved())?)

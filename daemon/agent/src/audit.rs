@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tranche_domain::event::Kind;
+use tranche_domain::event::EventKind;
 use tranche_domain::id::SliceName;
 use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding};
@@ -101,7 +101,7 @@ fn charge(agent: &Agent, finding: &Finding) {
     else {
         return;
     };
-    if finding.subject.kind != Kind::UnderReported {
+    if finding.subject.kind != EventKind::UnderReported {
         return;
     }
     let Some(runtime) = agent.core().live.get(slice).cloned() else { return };

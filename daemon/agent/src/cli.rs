@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Parser;
 use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
-use tranche_exposition::{Address, Listener};
+use tranche_exposition::{Address, BoundListener};
 use tranche_inventory::Driver;
 use tranche_privileged::Account;
 
@@ -20,15 +20,15 @@ use crate::config::check_log;
 use crate::config::manual::{manual, template};
 use crate::jobs::job_runner_beside;
 use crate::{
-    Config, Configured, Contexts, Documents, Gpus, Layout, Reach, SetLog, Settings, Source, configuration,
-    ownership, serve,
+    Config, ConfigSource, Configured, Contexts, DaemonPaths, DaemonScope, Documents, ManagedGpus, SetLog,
+    Settings, configuration, ownership, serve,
 };
 use tranche_linux::{privileges, supervisor};
 
 /// Makes slices of this node's GPUs and answers for their memory
 #[derive(Debug, Parser)]
 #[command(name = "tranched", version)]
-pub struct Options {
+pub struct DaemonOptions {
     /// Directory of sockets and regions
     #[arg(long, value_name = "DIR")]
     pub runtime_dir: Option<PathBuf>,
@@ -72,7 +72,7 @@ const NODE_CDI: &str = "/var/run/cdi";
 /// Runs the daemon until it is signalled to stop.
 pub fn main() -> ExitCode {
     abort_on_panic();
-    match Options::parse().run() {
+    match DaemonOptions::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
             eprintln!("tranched: {failed}");
@@ -94,7 +94,7 @@ fn abort_on_panic() {
     }));
 }
 
-impl Options {
+impl DaemonOptions {
     fn run(self) -> Result<(), Failed> {
         // The parent process may have blocked signals that this process and its threads need.
         SigSet::empty().thread_set_mask()?;
@@ -111,12 +111,12 @@ impl Options {
                 format!("cannot let every process open the GPUs again: {error}; are you root?")
             })?);
         }
-        let chosen = Chosen::by(&reading.config)?;
+        let chosen = ChosenSettings::by(&reading.config)?;
         let shown = chosen.shown(&reading.config);
         if check {
             let driver = open_driver(&reading.config)?;
             print!("{}", configuration::print(&reading.settings(&shown)));
-            if let (Gpus::These(_), Err(error)) = (&reading.config.gpus, driver.gpus()) {
+            if let (ManagedGpus::These(_), Err(error)) = (&reading.config.gpus, driver.gpus()) {
                 println!("# whether these GPUs are there cannot be said: {error}");
             }
             if !chosen.shim.is_file() {
@@ -129,21 +129,21 @@ impl Options {
         run(&config, chosen, Configured::new(source, reading, shown, set_log))
     }
 
-    fn source(self) -> Source {
+    fn source(self) -> ConfigSource {
         let Self { runtime_dir, state_dir, config: file, nvml_library, shim, .. } = self;
-        Source { file, runtime_dir, state_dir, nvml_library, shim }
+        ConfigSource { file, runtime_dir, state_dir, nvml_library, shim }
     }
 }
 
 /// Settings that the configuration leaves to the daemon.
-struct Chosen {
-    layout: Layout,
+struct ChosenSettings {
+    layout: DaemonPaths,
     shim: PathBuf,
     documents: Option<Documents>,
     account: Option<Account>,
 }
 
-impl Chosen {
+impl ChosenSettings {
     fn by(config: &Config) -> Result<Self, Failed> {
         let layout = layout(config)?;
         let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
@@ -170,8 +170,8 @@ impl Chosen {
 /// Starts the daemon and serves; returns once it has been signalled to stop.
 /// Order: first everything that needs root's privileges or may block, then the privileges are dropped, and only then
 /// other threads are started, which would have kept them.
-fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Failed> {
-    let Chosen { layout, shim, documents, account } = chosen;
+fn run(config: &Config, chosen: ChosenSettings, configured: Configured) -> Result<(), Failed> {
+    let ChosenSettings { layout, shim, documents, account } = chosen;
     let _locks = layout.lock()?;
     let _shared = documents.as_ref().map(|documents| documents.occupy()).transpose()?;
     if let Some(account) = &account {
@@ -180,20 +180,20 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
     layout.close_off_mounts()?;
     let door = open_door(&layout)?;
     let access = config.access()?;
-    if let Reach::Node = layout.reach {
+    if let DaemonScope::Node = layout.reach {
         privileges::admit_to_gpus(&layout.runtime, config.only_slices.besides().is_some())?;
     }
     let driver: Arc<dyn Driver> = Arc::from(open_driver(config)?);
     let described =
         documents.map(|documents| documents.describe(&*driver, &shim, &layout.state, account.as_ref()));
     match (layout.reach, config.only_slices.besides()) {
-        (Reach::Node, only_slices) => {
+        (DaemonScope::Node, only_slices) => {
             let job_runner = job_runner_beside(&shim);
             let documents = described.as_ref().map(|described| described.for_helper());
             privileges::separate(&layout.runtime, job_runner, documents, only_slices, account.as_ref())?;
         }
-        (Reach::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
-        (Reach::User, None) => {}
+        (DaemonScope::User, Some(_)) => return Err(ONLY_SLICES_OF_A_USER.into()),
+        (DaemonScope::User, None) => {}
     }
     layout.furnish()?;
     let metrics = open_metrics(config, &layout)?;
@@ -228,7 +228,7 @@ fn run(config: &Config, chosen: Chosen, configured: Configured) -> Result<(), Fa
 }
 
 /// Hands over, as root, the files that the main process needs as its user.
-fn hand_over(layout: &Layout, account: &Account) -> Result<(), Failed> {
+fn hand_over(layout: &DaemonPaths, account: &Account) -> Result<(), Failed> {
     let failed = |directory: &Path| {
         let (directory, name) = (directory.display().to_string(), account.name.clone());
         move |error| format!("cannot hand {directory} over to user {name}: {error}")
@@ -243,8 +243,8 @@ fn hand_over(layout: &Layout, account: &Account) -> Result<(), Failed> {
 fn open_driver(config: &Config) -> Result<Box<dyn Driver>, Failed> {
     let all = tranche_inventory::open(config.nvml_library.as_deref());
     match &config.gpus {
-        Gpus::All => Ok(all),
-        Gpus::These(names) => Ok(tranche_inventory::choose(all, names)
+        ManagedGpus::All => Ok(all),
+        ManagedGpus::These(names) => Ok(tranche_inventory::choose(all, names)
             .map_err(|error| format!("the configuration's `gpus` cannot be had: {error}"))?),
     }
 }
@@ -271,51 +271,53 @@ fn start_logging(filter: &str) -> Result<SetLog, Failed> {
 
 /// Documents for containers. By default only the node's daemon at its default directory writes them, since other
 /// daemons may run beside it.
-fn documents(config: &Config, layout: &Layout) -> Result<Option<Documents>, Failed> {
+fn documents(config: &Config, layout: &DaemonPaths) -> Result<Option<Documents>, Failed> {
     Ok(config.documents(is_usual(layout).then_some(Path::new(NODE_CDI)))?)
 }
 
 /// Returns true for the node's daemon at its default directory.
-fn is_usual(layout: &Layout) -> bool {
-    layout.reach == Reach::Node && layout.runtime == Path::new(NODE_RUNTIME)
+fn is_usual(layout: &DaemonPaths) -> bool {
+    layout.reach == DaemonScope::Node && layout.runtime == Path::new(NODE_RUNTIME)
 }
 
 /// The gRPC socket: the supervisor's, with its modes, or a new one.
-fn open_door(layout: &Layout) -> Result<UnixListener, Failed> {
+fn open_door(layout: &DaemonPaths) -> Result<UnixListener, Failed> {
     let handed = supervisor::door(&layout.door());
     let failed = |cause| format!("cannot take over the socket that was handed to us: {cause}");
     Ok(handed.map_err(failed)?.map_or_else(|| layout.open_door(), Ok)?)
 }
 
 /// Address of metrics; by default a socket beside the gRPC socket.
-fn metrics(config: &Config, layout: &Layout) -> Address {
+fn metrics(config: &Config, layout: &DaemonPaths) -> Address {
     let usual = || Address::Unix(layout.runtime.join("metrics.sock"));
     config.metrics.clone().unwrap_or_else(usual)
 }
 
 /// Opens the metrics address. As a socket it has the modes of the gRPC socket: on a node every user may read.
-fn open_metrics(config: &Config, layout: &Layout) -> Result<Option<Listener>, Failed> {
-    let listener = Listener::open(&metrics(config, layout))?;
-    if let Some(Address::Unix(path)) = listener.as_ref().map(Listener::address) {
+fn open_metrics(config: &Config, layout: &DaemonPaths) -> Result<Option<BoundListener>, Failed> {
+    let listener = BoundListener::open(&metrics(config, layout))?;
+    if let Some(Address::Unix(path)) = listener.as_ref().map(BoundListener::address) {
         fs::set_permissions(path, Permissions::from_mode(layout.reach.door_mode()))?;
     }
     Ok(listener)
 }
 
-fn layout(config: &Config) -> Result<Layout, Failed> {
-    let reach = Reach::of_this_process();
+fn layout(config: &Config) -> Result<DaemonPaths, Failed> {
+    let reach = DaemonScope::of_this_process();
     let runtime = config.runtime_dir.clone().or_else(|| match reach {
-        Reach::Node => Some(NODE_RUNTIME.into()),
-        Reach::User => below("XDG_RUNTIME_DIR", "tranche"),
+        DaemonScope::Node => Some(NODE_RUNTIME.into()),
+        DaemonScope::User => below("XDG_RUNTIME_DIR", "tranche"),
     });
     let state = config.state_dir.clone().or_else(|| match reach {
-        Reach::Node => Some("/var/lib/tranche".into()),
-        Reach::User => below("XDG_STATE_HOME", "tranche").or_else(|| below("HOME", ".local/state/tranche")),
+        DaemonScope::Node => Some("/var/lib/tranche".into()),
+        DaemonScope::User => {
+            below("XDG_STATE_HOME", "tranche").or_else(|| below("HOME", ".local/state/tranche"))
+        }
     });
     let runtime =
         runtime.ok_or("there is no XDG_RUNTIME_DIR: say where sockets go with --runtime-dir DIR")?;
     let state = state.ok_or("there is no HOME: say where the state goes with --state-dir DIR")?;
-    Ok(Layout { runtime: absolute(&runtime)?, state: absolute(&state)?, reach })
+    Ok(DaemonPaths { runtime: absolute(&runtime)?, state: absolute(&state)?, reach })
 }
 
 fn below(variable: &str, path: &str) -> Option<PathBuf> {

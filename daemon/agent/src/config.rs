@@ -15,20 +15,20 @@ use std::time::Duration;
 use nix::unistd::Group as SystemGroup;
 use serde::{Deserialize, Serialize};
 use tranche_config::Keys;
-use tranche_domain::truth::Violations;
+use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_exposition::Address;
 
 use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
 
-pub use gpus::Gpus;
+pub use gpus::ManagedGpus;
 pub use only_slices::OnlySlices;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
 pub use tranche_jobs::Retention;
 
-use table::{Effect, Key};
+use table::{Key, KeyEffect};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -68,7 +68,7 @@ settings! {
     ///
     /// `"all"`, or a list of indices and UUIDs such as `["GPU-6b9f...", 3]`; indices may change with the hardware.
     /// Slices are not placed on other GPUs, whose programs are neither watched nor limited.
-    restart gpus: Gpus = Gpus::All;
+    restart gpus: ManagedGpus = ManagedGpus::All;
 
     /// NVML library, as a path or as a name for the loader.
     restart nvml_library: Option<PathBuf> = None, "\"libnvidia-ml.so.1\"";
@@ -179,7 +179,7 @@ impl Config {
 
     /// Tests if a reload changes this key; others need a restart.
     pub(crate) fn is_live(key: &str) -> bool {
-        Self::KEYS.iter().any(|known| known.name == key && known.effect == Effect::Reload)
+        Self::KEYS.iter().any(|known| known.name == key && known.effect == KeyEffect::Reload)
     }
 
     /// All keys with their values.
@@ -196,7 +196,7 @@ impl Config {
         let log = check_log(&self.log).err();
         let documents = self.documents(None).err().map(|error| error.to_string());
         let group = self.socket_group.as_deref().and_then(|name| group(name).err());
-        let only_slices = (self.gpus != Gpus::All && self.only_slices != OnlySlices::No).then(|| {
+        let only_slices = (self.gpus != ManagedGpus::All && self.only_slices != OnlySlices::No).then(|| {
             "`only_slices` keeps all of the node's GPUs from other processes, also those that `gpus` leaves alone: have one of \
              the two"
                 .into()
@@ -231,11 +231,11 @@ impl Config {
     }
 
     /// Policy for processes that violate their slice's limits.
-    pub const fn violations(&self) -> Violations {
+    pub const fn violations(&self) -> ViolationPolicy {
         match self.violations {
-            ViolationsPolicy::Report => Violations::Report,
+            ViolationsPolicy::Report => ViolationPolicy::Report,
             ViolationsPolicy::Kill => {
-                Violations::Kill { grace: Duration::from_secs(self.violations_grace_s) }
+                ViolationPolicy::Kill { grace: Duration::from_secs(self.violations_grace_s) }
             }
         }
     }

@@ -17,7 +17,7 @@ const BY_DEFAULT: &str = "default";
 
 /// Sources of a configuration: a file, and the command line, which takes precedence.
 #[derive(Clone, Debug, Default)]
-pub struct Source {
+pub struct ConfigSource {
     /// Path of the file, if one was given.
     pub file: Option<PathBuf>,
     /// Value of the option `--runtime-dir`.
@@ -32,13 +32,13 @@ pub struct Source {
 
 /// A configuration, with the source of each value that is not a default.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct SourcedConfig {
     /// Value of each key, defaults included.
     pub config: Config,
     origins: BTreeMap<String, String>,
 }
 
-impl Source {
+impl ConfigSource {
     fn path(&self) -> Option<&Path> {
         let default = Path::new(DEFAULT_FILE);
         self.file.as_deref().or(default.exists().then_some(default))
@@ -48,8 +48,8 @@ impl Source {
     ///
     /// # Errors
     /// The file cannot be read or parsed.
-    pub fn survey(&self) -> Result<(Reading, Vec<String>), FileError> {
-        let mut reading = Reading::default();
+    pub fn survey(&self) -> Result<(SourcedConfig, Vec<String>), FileError> {
+        let mut reading = SourcedConfig::default();
         let mut faults = Vec::new();
         if let Some(path) = self.path() {
             let survey = tranche_config::survey::<Config>(path, &Keys::of::<Config>())?;
@@ -66,7 +66,7 @@ impl Source {
     ///
     /// # Errors
     /// All errors.
-    pub fn read(&self) -> Result<Reading, FileError> {
+    pub fn read(&self) -> Result<SourcedConfig, FileError> {
         match self.survey()? {
             (reading, faults) if faults.is_empty() => Ok(reading),
             (_, faults) => {
@@ -75,7 +75,7 @@ impl Source {
         }
     }
 
-    fn lay_over(&self, Reading { config, origins }: &mut Reading) {
+    fn lay_over(&self, SourcedConfig { config, origins }: &mut SourcedConfig) {
         let mut over = |key: &str, option: &str, given: &Option<PathBuf>, value: &mut Option<PathBuf>| {
             if given.is_some() {
                 value.clone_from(given);
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-impl Reading {
+impl SourcedConfig {
     /// All keys with their values and sources. `shown` supplies the daemon's choices for keys that were left to it.
     pub fn settings(&self, shown: &Config) -> Vec<SettingView> {
         let setting = |(key, value): (String, serde_json::Value)| SettingView {
@@ -107,21 +107,21 @@ pub type SetLog = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// The configuration of a running daemon, which can be reloaded.
 pub struct Configured {
-    source: Source,
+    source: ConfigSource,
     set_log: SetLog,
     in_force: Mutex<InForce>,
 }
 
 struct InForce {
     /// As read, with the live keys of later reloads.
-    reading: Reading,
+    reading: SourcedConfig,
     /// The same with the daemon's choices.
     shown: Config,
 }
 
-/// Outcome of a reload.
+/// Keys that a reload changed, and those that wait for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reloaded {
+pub(crate) struct ReloadOutcome {
     /// Keys whose new values are in force.
     pub(crate) applied: Vec<String>,
     /// Keys whose new values take effect after a restart.
@@ -136,7 +136,7 @@ impl fmt::Debug for Configured {
 
 impl Configured {
     /// State at the start; `shown` is the reading with the daemon's choices.
-    pub fn new(source: Source, reading: Reading, shown: Config, set_log: SetLog) -> Self {
+    pub fn new(source: ConfigSource, reading: SourcedConfig, shown: Config, set_log: SetLog) -> Self {
         Self { source, set_log, in_force: Mutex::new(InForce { reading, shown }) }
     }
 
@@ -150,7 +150,7 @@ impl Configured {
     }
 
     /// Reads the configuration again and passes it to `apply`. On an error nothing changes.
-    pub(crate) fn reload(&self, apply: impl FnOnce(&Config)) -> Result<Reloaded, String> {
+    pub(crate) fn reload(&self, apply: impl FnOnce(&Config)) -> Result<ReloadOutcome, String> {
         let mut in_force = self.in_force();
         let new = self.source.read().map_err(|error| error.to_string())?;
         let changed = differing(&in_force.reading.config, &new.config);
@@ -158,12 +158,12 @@ impl Configured {
         (self.set_log)(&new.config.log)?;
         in_force.take(new);
         apply(&in_force.reading.config);
-        Ok(Reloaded { applied, needs_restart })
+        Ok(ReloadOutcome { applied, needs_restart })
     }
 }
 
 impl InForce {
-    fn take(&mut self, new: Reading) {
+    fn take(&mut self, new: SourcedConfig) {
         self.reading.config.take_live(&new.config);
         self.shown.take_live(&new.config);
         self.reading.origins.retain(|key, _| !Config::is_live(key));
@@ -188,7 +188,11 @@ mod tests {
     use std::sync::Arc;
 
     fn configured(file: &Path) -> (Configured, Arc<Mutex<String>>) {
-        let source = Source { file: Some(file.to_owned()), shim: Some("/s.so".into()), ..Source::default() };
+        let source = ConfigSource {
+            file: Some(file.to_owned()),
+            shim: Some("/s.so".into()),
+            ..ConfigSource::default()
+        };
         let reading = source.read().unwrap();
         let log: Arc<Mutex<String>> = Arc::default();
         let told = Arc::clone(&log);

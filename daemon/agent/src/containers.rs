@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use tranche_cdi::{Gpu, Preload, names};
+use tranche_cdi::{CdiGpu, Preload, names};
 use tranche_domain::id::SliceName;
 use tranche_domain::request::Share;
 use tranche_domain::slice::Slice;
@@ -24,7 +24,7 @@ use tranche_inventory::Driver;
 use tranche_privileged::{Account, Containers as Writer, Description, MOST_GPUS};
 
 use crate::ownership;
-use crate::sockets::{self, FilesError, Layout, Locks};
+use crate::sockets::{self, DaemonPaths, FilesError, Locks};
 use tranche_linux::privileges;
 
 use libraries::Libraries;
@@ -103,7 +103,7 @@ impl Documents {
         let preload = || Preload { library: text(&libraries.preload), list: text(&libraries.preload_list) };
         Ok(Description {
             source,
-            gpus: gpus.iter().map(|gpu| Gpu { uuid: gpu.uuid, index: gpu.index }).collect(),
+            gpus: gpus.iter().map(|gpu| CdiGpu { uuid: gpu.uuid, index: gpu.index }).collect(),
             libcuda: text(&libraries.libcuda),
             libnvml: text(&libraries.libnvml),
             preload: self.preload.then(preload),
@@ -129,16 +129,16 @@ impl Described {
 
 /// Documents and folders of this node's slices.
 #[derive(Debug)]
-pub(crate) struct Containers {
-    layout: Layout,
+pub(crate) struct SliceContainers {
+    layout: DaemonPaths,
     /// `None` if documents are off.
     described: Option<Described>,
     /// Writes where there is no helper.
     writer: Writer,
 }
 
-impl Containers {
-    pub(crate) fn new(layout: &Layout, described: Option<Described>) -> Self {
+impl SliceContainers {
+    pub(crate) fn new(layout: &DaemonPaths, described: Option<Described>) -> Self {
         let user = nix::unistd::geteuid().as_raw();
         let directory = described.as_ref().map(|described| described.directory.as_path());
         let description = described.as_ref().and_then(|described| described.description().cloned());
@@ -197,7 +197,7 @@ impl Containers {
             return Err(format!("not all of its GPUs are among the first {MOST_GPUS} of the node"));
         }
         let mask = named.iter().fold(0, |mask, (place, _)| mask | 1 << place);
-        let gpus: Vec<Gpu> = named.into_iter().map(|(_, gpu)| *gpu).collect();
+        let gpus: Vec<CdiGpu> = named.into_iter().map(|(_, gpu)| *gpu).collect();
         let with_shim = !matches!(slice.share, Share::Whole(_));
         // The helper replies with numbers; here the reason is available as text.
         let composed = description.document(&slice.name, &gpus, &self.layout.mount(&slice.name), with_shim);

@@ -16,7 +16,7 @@ use tranche_inventory::{Driver, GpuFacts, InventoryError, calibrate};
 
 use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 use tranche_linux::clock::now_unix_ms;
-use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject, Conditions};
 
 /// Longest time that the start waits for measurements; later ones are applied when they arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl From<Kept> for Measurement {
 type Measured = (Model, Result<Bytes, InventoryError>);
 
 /// Measurements that were not ready in time.
-pub struct Outstanding {
+pub struct PendingMeasurements {
     results: mpsc::Receiver<Measured>,
     models: BTreeMap<Model, Vec<GpuFacts>>,
 }
@@ -97,7 +97,7 @@ impl Contexts {
     }
 
     /// Reads stored measurements, measures the rest and waits up to `PATIENCE`. Blocks.
-    pub fn measure(driver: &Arc<dyn Driver>, state: &Path, assumed: Bytes) -> (Self, Outstanding) {
+    pub fn measure(driver: &Arc<dyn Driver>, state: &Path, assumed: Bytes) -> (Self, PendingMeasurements) {
         let mut contexts = Self::assumed(assumed);
         let version = driver.facts().map(|facts| facts.driver_version).unwrap_or_default();
         let mut models: BTreeMap<Model, Vec<GpuFacts>> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl Contexts {
             }
         }
         models.retain(|model, _| !known.contains_key(model));
-        let mut outstanding = Outstanding { results: start_measuring(driver, &models), models };
+        let mut outstanding = PendingMeasurements { results: start_measuring(driver, &models), models };
         let deadline = Instant::now() + PATIENCE;
         while let Some(measured) = outstanding.next(deadline) {
             contexts.take(measured, state);
@@ -133,7 +133,7 @@ impl Contexts {
 
     /// Sets the condition of a model whose cost is assumed, or clears it where the cost was measured.
     pub(crate) fn report_of(&self, model: &str, conditions: &Conditions) {
-        let subject = Subject::Node(model.to_owned());
+        let subject = ConditionSubject::Node(model.to_owned());
         match self.assumed_of.get(model) {
             Some(message) => conditions.set(Condition::ContextCostAssumed, subject, message),
             None => conditions.clear(Condition::ContextCostAssumed, subject),
@@ -163,7 +163,7 @@ impl Contexts {
 /// A measurement with the GPUs that it applies to.
 pub(crate) type Arrived = (Model, Vec<GpuFacts>, Result<Bytes, InventoryError>);
 
-impl Outstanding {
+impl PendingMeasurements {
     /// Next measurement; `None` at the deadline or when none is left.
     pub(crate) fn next(&mut self, deadline: Instant) -> Option<Arrived> {
         let patience = deadline.saturating_duration_since(Instant::now());

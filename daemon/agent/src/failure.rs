@@ -16,9 +16,9 @@ use tranche_telemetry::counters::RequestOutcome;
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
 
-/// Failure of a request.
+/// Reason for which a request is answered with an error, and its gRPC status.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("{refusal}; waited {waited_ms} ms")]
@@ -94,7 +94,7 @@ pub(crate) enum Failure {
     Task(#[from] tokio::task::JoinError),
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn regions(name: &SliceName, cause: io::Error) -> Self {
         Self::Regions { name: name.clone(), cause }
     }
@@ -167,15 +167,15 @@ const fn desk_code(error: &JobsError) -> Code {
     }
 }
 
-impl From<Failure> for Status {
-    fn from(failure: Failure) -> Self {
+impl From<RequestFailure> for Status {
+    fn from(failure: RequestFailure) -> Self {
         Self::new(failure.code(), failure.to_string())
     }
 }
 
 /// Classifies the result of a request for a slice.
-pub(crate) fn outcome<T>(answer: &Result<T, Failure>) -> RequestOutcome {
-    match answer.as_ref().map_err(Failure::code) {
+pub(crate) fn outcome<T>(answer: &Result<T, RequestFailure>) -> RequestOutcome {
+    match answer.as_ref().map_err(RequestFailure::code) {
         Ok(_) => RequestOutcome::Created,
         Err(Code::ResourceExhausted) => RequestOutcome::NoRoom,
         Err(Code::Internal) => RequestOutcome::Failed,
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn slice_in_use_names_its_processes() {
         let pids = vec![HostPid::new(7), HostPid::new(8)];
-        let status = Status::from(Failure::InUse { name: "a".parse().unwrap(), pids });
+        let status = Status::from(RequestFailure::InUse { name: "a".parse().unwrap(), pids });
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("processes 7, 8") && status.message().contains("--force"));
     }

@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::fault::{Fault, Faults, Xid};
 use tranche_domain::id::GpuUuid;
 use tranche_inventory::{Driver, GpuFacts, GpuFault, InventoryError, NotSliceable};
 
 use tranche_linux::clock::now_unix_ms;
 use tranche_telemetry::Telemetry;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Longest wait for a fault, after which the thread checks whether to stop.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) struct FaultMonitor {
     driver: Arc<dyn Driver>,
     gpus: Vec<GpuFacts>,
     telemetry: Arc<Telemetry>,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
     since: Instant,
     /// Number of times that a lost GPU returned, and so has to be subscribed to again.
     returns: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct FaultMonitor {
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultState {
     faults: Faults,
     /// Reason why each GPU took no slices at the last sample, if there was one.
     obstacles: BTreeMap<GpuUuid, Option<NotSliceable>>,
@@ -56,7 +56,7 @@ impl FaultMonitor {
             driver,
             gpus,
             telemetry,
-            state: Mutex::new(State { faults: Faults::new(quiet), obstacles: BTreeMap::new() }),
+            state: Mutex::new(FaultState { faults: Faults::new(quiet), obstacles: BTreeMap::new() }),
             since: Instant::now(),
             returns: AtomicU64::new(0),
             changes: watch::Sender::new(Some(0)),
@@ -92,7 +92,7 @@ impl FaultMonitor {
         self.changes.send_if_modified(|changes| changes.as_mut().map(|changes| *changes += 1).is_some());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().expect("nothing panics while it holds the book of faults")
     }
 
@@ -102,12 +102,14 @@ impl FaultMonitor {
             let is_well = !gpu.not_sliceable.as_ref().is_some_and(NotSliceable::is_fault);
             let over = self.state().faults.look(gpu.uuid, is_well, self.since.elapsed());
             for fault in &over {
-                self.telemetry.conditions.clear(Condition::GpuFault(fault.xid.get()), Subject::Gpu(gpu.uuid));
+                self.telemetry
+                    .conditions
+                    .clear(Condition::GpuFault(fault.xid.get()), ConditionSubject::Gpu(gpu.uuid));
                 let told = format!(
                     "{} of GPU {} is over; it was reported {} times",
                     fault.xid, gpu.index, fault.count
                 );
-                self.telemetry.events.record(Happening::new(Kind::GpuRecovered, told).on(gpu.uuid));
+                self.telemetry.events.record(Happening::new(EventKind::GpuRecovered, told).on(gpu.uuid));
             }
             if self.take_obstacle(gpu) || !over.is_empty() {
                 self.changed();
@@ -121,10 +123,11 @@ impl FaultMonitor {
         let Some(before) = before.filter(|before| *before != gpu.not_sliceable) else { return false };
         let index = gpu.index;
         let told = match &gpu.not_sliceable {
-            Some(obstacle) => {
-                Happening::new(Kind::GpuFault, format!("GPU {index} takes no slices from now on: {obstacle}"))
-            }
-            None => Happening::new(Kind::GpuRecovered, format!("GPU {index} takes slices again")),
+            Some(obstacle) => Happening::new(
+                EventKind::GpuFault,
+                format!("GPU {index} takes no slices from now on: {obstacle}"),
+            ),
+            None => Happening::new(EventKind::GpuRecovered, format!("GPU {index} takes slices again")),
         };
         self.telemetry.events.record(told.on(gpu.uuid));
         if matches!(before, Some(NotSliceable::Lost { .. })) {
@@ -142,12 +145,14 @@ impl FaultMonitor {
                 (true, false) => {
                     let description = description(gpu.index, fault.xid);
                     let kind = Condition::GpuFault(fault.xid.get());
-                    self.telemetry.conditions.set(kind, Subject::Gpu(gpu.uuid), &description);
-                    self.telemetry.events.record(Happening::new(Kind::GpuFault, description).on(gpu.uuid));
+                    self.telemetry.conditions.set(kind, ConditionSubject::Gpu(gpu.uuid), &description);
+                    self.telemetry
+                        .events
+                        .record(Happening::new(EventKind::GpuFault, description).on(gpu.uuid));
                 }
                 (true, true) => {
                     let told = format!("a program brought about {} on GPU {}", fault.xid, gpu.index);
-                    self.telemetry.events.record(Happening::new(Kind::ProgramFault, told).on(gpu.uuid));
+                    self.telemetry.events.record(Happening::new(EventKind::ProgramFault, told).on(gpu.uuid));
                 }
                 (false, _) => tracing::debug!(gpu = gpu.index, "{} again", fault.xid),
             }

@@ -17,24 +17,24 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// The last answers, shared with the querying threads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GpuProbe(Arc<Shared>);
+pub(crate) struct GpuProbe(Arc<ProbeShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    gpus: Mutex<BTreeMap<GpuUuid, Query>>,
+struct ProbeShared {
+    gpus: Mutex<BTreeMap<GpuUuid, ProbeQuery>>,
     answered: Condvar,
 }
 
 /// State of one GPU's queries.
 #[derive(Clone, Debug, Default)]
-struct Query {
+struct ProbeQuery {
     /// Start of the pending query.
     pending_since: Option<Instant>,
-    last: Option<Answer>,
+    last: Option<ProbeReply>,
 }
 
 #[derive(Clone, Debug)]
-struct Answer {
+struct ProbeReply {
     at: Instant,
     state: Option<GpuState>,
     users: Option<Vec<HostPid>>,
@@ -57,18 +57,18 @@ impl GpuProbe {
     pub(crate) fn query(&self, driver: &Arc<dyn Driver>, gpus: &[GpuUuid]) -> BTreeMap<GpuUuid, GpuStatus> {
         gpus.iter().for_each(|gpu| self.start_query(driver, *gpu));
         let queries = self.gpus();
-        let is_waiting = |queries: &mut BTreeMap<GpuUuid, Query>| {
+        let is_waiting = |queries: &mut BTreeMap<GpuUuid, ProbeQuery>| {
             // A GPU that missed the deadline once is not waited for again.
             let may_answer =
-                |query: &Query| query.pending_since.is_some_and(|since| since.elapsed() < PATIENCE);
+                |query: &ProbeQuery| query.pending_since.is_some_and(|since| since.elapsed() < PATIENCE);
             gpus.iter().any(|gpu| queries.get(gpu).is_some_and(may_answer))
         };
         let answered = self.0.answered.wait_timeout_while(queries, PATIENCE, is_waiting);
         let (queries, _) = answered.expect("nothing panics while it holds what was seen");
-        gpus.iter().map(|gpu| (*gpu, queries.get(gpu).map(Query::status).unwrap_or_default())).collect()
+        gpus.iter().map(|gpu| (*gpu, queries.get(gpu).map(ProbeQuery::status).unwrap_or_default())).collect()
     }
 
-    fn gpus(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, Query>> {
+    fn gpus(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, ProbeQuery>> {
         self.0.gpus.lock().expect("nothing panics while it holds what was seen")
     }
 
@@ -85,7 +85,7 @@ impl GpuProbe {
         let asking = thread::Builder::new().name("gpu-probe".into()).spawn(move || {
             let (state, processes) = (driver.state(gpu).ok(), driver.processes(gpu).ok());
             let users = processes.map(|all| all.into_iter().map(|process| process.pid).collect());
-            probe.take(gpu, Some(Answer { at: Instant::now(), state, users }));
+            probe.take(gpu, Some(ProbeReply { at: Instant::now(), state, users }));
         });
         if let Err(error) = asking {
             tracing::warn!(%error, "cannot start a thread to look at a GPU");
@@ -93,7 +93,7 @@ impl GpuProbe {
         }
     }
 
-    fn take(&self, gpu: GpuUuid, answer: Option<Answer>) {
+    fn take(&self, gpu: GpuUuid, answer: Option<ProbeReply>) {
         let mut queries = self.gpus();
         let query = queries.entry(gpu).or_default();
         query.pending_since = None;
@@ -103,7 +103,7 @@ impl GpuProbe {
     }
 }
 
-impl Query {
+impl ProbeQuery {
     fn status(&self) -> GpuStatus {
         let silent = self.pending_since.is_some_and(|since| since.elapsed() >= SILENCE);
         let Some(last) = self.last.clone() else { return GpuStatus::default() };

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, MemberId, Size};
+use tranche_domain::jobs::{MemberId, PoolGpu, Size};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Happened, JobCondition, JobController, JobSlice, Launcher, OpenError, Owner, Retention, Site, What,
+    Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, OpenError, Retention, What,
 };
 
 use crate::access::actor_of;
 use crate::agent::{Agent, Core};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use tranche_linux::process::{Process, has_ended};
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 pub(crate) use service::JobsService;
 
@@ -84,12 +84,12 @@ fn taken(core: &Core, slice: &JobSlice) -> String {
     }
 }
 
-impl Site for Hands {
-    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu> {
+impl JobSite for Hands {
+    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         self.agent.core().node.for_jobs(members)
     }
 
-    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String> {
+    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: JobOwner) -> Result<(), String> {
         let request = SliceRequest {
             name: Some(slice.name.clone()),
             share: size.into(),
@@ -105,7 +105,7 @@ impl Site for Hands {
         };
         match self.agent.create_for(&request, owner.uid, slice.member) {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(Refusal::Exists(_))) => Err(taken(&self.agent.core(), slice)),
+            Err(RequestFailure::Refused(Refusal::Exists(_))) => Err(taken(&self.agent.core(), slice)),
             Err(failure) => Err(failure.to_string()),
         }
     }
@@ -123,7 +123,7 @@ impl Site for Hands {
     ) -> Result<Vec<(String, String)>, String> {
         let shim = &self.agent.shim;
         if !shim.is_file() {
-            return Err(Failure::NoShim(shim.display().to_string()).to_string());
+            return Err(RequestFailure::NoShim(shim.display().to_string()).to_string());
         }
         let mut core = self.agent.core();
         // The slice may have been deleted meanwhile, and another created under its name.
@@ -148,7 +148,7 @@ impl Site for Hands {
             let owner = owner(&self.agent.core(), slice);
             let Some(owner) = owner else { return };
             match self.agent.end(name, true, actor_of(owner)).await {
-                Ok(_) | Err(Failure::Refused(Refusal::Unknown(_))) => return,
+                Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
                 Err(failure) => {
                     tracing::warn!(slice = %name, %failure, "the slice of a job does not end");
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -200,23 +200,25 @@ impl Site for Hands {
     fn record(&self, happened: Happened) {
         let Happened { what, slice, evidence } = happened;
         let kind = match what {
-            What::Started => Kind::JobStarted,
-            What::Preempted => Kind::JobPreempted,
-            What::Overdue => Kind::JobOverdue,
-            What::Succeeded => Kind::JobSucceeded,
-            What::Failed => Kind::JobFailed,
+            What::Started => EventKind::JobStarted,
+            What::Preempted => EventKind::JobPreempted,
+            What::Overdue => EventKind::JobOverdue,
+            What::Succeeded => EventKind::JobSucceeded,
+            What::Failed => EventKind::JobFailed,
         };
         self.agent.telemetry.events.record(Happening::new(kind, evidence).of(&slice));
     }
 }
 
 /// Key of a condition of the job controller among the node's.
-fn key(condition: JobCondition) -> (Condition, Subject) {
+fn key(condition: JobCondition) -> (Condition, ConditionSubject) {
     match condition {
-        JobCondition::NotSaved => (Condition::JobsNotSaved, Subject::NODE),
-        JobCondition::LogsNotCut => (Condition::JobLogsNotCut, Subject::NODE),
-        JobCondition::NotRestored(number) => (Condition::JobsNotRestored, Subject::Node(number.to_string())),
-        JobCondition::NotStarted(slice) => (Condition::JobNotStarted, Subject::Slice(slice)),
-        JobCondition::Killed(slice) => (Condition::JobKilled, Subject::Slice(slice)),
+        JobCondition::NotSaved => (Condition::JobsNotSaved, ConditionSubject::NODE),
+        JobCondition::LogsNotCut => (Condition::JobLogsNotCut, ConditionSubject::NODE),
+        JobCondition::NotRestored(number) => {
+            (Condition::JobsNotRestored, ConditionSubject::Node(number.to_string()))
+        }
+        JobCondition::NotStarted(slice) => (Condition::JobNotStarted, ConditionSubject::Slice(slice)),
+        JobCondition::Killed(slice) => (Condition::JobKilled, ConditionSubject::Slice(slice)),
     }
 }

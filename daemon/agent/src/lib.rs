@@ -39,11 +39,11 @@ mod watchdog;
 
 pub use access::{Access, Group, Limits};
 pub use config::{
-    Config, ConfigError, Foreigners, Gpus, OnlySlices, OverCap, OverCapPolicy, RelativeDirectory, Retention,
-    Transfers, ViolationsPolicy,
+    Config, ConfigError, Foreigners, ManagedGpus, OnlySlices, OverCap, OverCapPolicy, RelativeDirectory,
+    Retention, Transfers, ViolationsPolicy,
 };
-pub use configuration::{Configured, Reading, SetLog, Source};
+pub use configuration::{ConfigSource, Configured, SetLog, SourcedConfig};
 pub use containers::{Described, Documents};
-pub use context::{Contexts, Outstanding};
+pub use context::{Contexts, PendingMeasurements};
 pub use serve::{Settings, StartError, serve};
-pub use sockets::{FilesError, Layout, Locks, Reach};
+pub use sockets::{DaemonPaths, DaemonScope, FilesError, Locks};

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tranche_exposition::{Figures, Page};
+use tranche_exposition::{Figures, MetricsPage};
 
 use crate::agent::Agent;
 use crate::jobs::NodeDesk;
@@ -30,20 +30,20 @@ const WAITS: Duration = Duration::from_secs(15);
 const BLIND: Duration = Duration::from_secs(120);
 
 /// Source of the daemon's metrics and health.
-pub(crate) struct Published {
+pub(crate) struct DaemonMetrics {
     pub(crate) agent: Arc<Agent>,
     /// `None` where the stored jobs cannot be read.
     pub(crate) desk: Option<Arc<NodeDesk>>,
 }
 
-impl fmt::Debug for Published {
+impl fmt::Debug for DaemonMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the daemon")
     }
 }
 
-impl Figures for Published {
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+impl Figures for DaemonMetrics {
+    fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let agent = &*self.agent;
         let core = Copied::of(agent);
         build(agent, page)?;
@@ -89,7 +89,7 @@ fn silence(blind: Duration) -> String {
     )
 }
 
-fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
+fn build(agent: &Agent, page: &mut MetricsPage<'_>) -> fmt::Result {
     page.infos(
         "tranche_build",
         "Version of the daemon",
@@ -106,7 +106,7 @@ fn build(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
     page.infos("tranche_node", "The driver of the node, and whether the daemon serves all of it", [node])
 }
 
-fn requests(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
+fn requests(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) -> fmt::Result {
     let endings = RequestOutcome::ALL
         .map(|ending| (vec![("outcome", ending.word().into())], agent.telemetry.counters.requests(ending)));
     page.counters(

@@ -12,9 +12,9 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::{ABI, version};
 
 use crate::agent::{Agent, Core};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use tranche_linux::process::Process;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Processes attached to regions of another ABI version.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl OtherAbi {
     }
 
     /// The error for requests that concern their slice.
-    pub(crate) fn failure(&self, name: &SliceName) -> Failure {
-        Failure::OtherVersion { name: name.clone(), abi: self.abi, pids: self.pids() }
+    pub(crate) fn failure(&self, name: &SliceName) -> RequestFailure {
+        RequestFailure::OtherVersion { name: name.clone(), abi: self.abi, pids: self.pids() }
     }
 
     fn pids(&self) -> Vec<HostPid> {
@@ -63,7 +63,7 @@ fn pids(processes: &[Process]) -> Vec<HostPid> {
 
 impl Agent {
     /// Fails if processes of another ABI version are attached to the slice.
-    pub(crate) fn refuse_other_version(&self, core: &Core, name: &SliceName) -> Result<(), Failure> {
+    pub(crate) fn refuse_other_version(&self, core: &Core, name: &SliceName) -> Result<(), RequestFailure> {
         if !core.is_stranded(name) {
             return Ok(());
         }
@@ -80,20 +80,20 @@ impl Agent {
         core: &mut Core,
         name: &SliceName,
         force: bool,
-    ) -> Result<Vec<HostPid>, Failure> {
+    ) -> Result<Vec<HostPid>, RequestFailure> {
         let mut ids = attached(&self.layout.slice(name)).map(|(_, attached)| attached).unwrap_or_default();
         let saved = core.stranded.iter().filter(|saved| saved.slice.name == *name);
         ids.extend(saved.flat_map(|saved| &saved.roots));
         let alive = alive(ids);
         let pids = pids(&alive);
         if !alive.is_empty() && !force {
-            return Err(Failure::InUse { name: name.clone(), pids });
+            return Err(RequestFailure::InUse { name: name.clone(), pids });
         }
         for process in &alive {
             let _ = process.kill(); // an error means that it has just ended
         }
         core.stranded.retain(|saved| saved.slice.name != *name);
-        self.telemetry.conditions.clear(Condition::NotServed, Subject::Slice(name.clone()));
+        self.telemetry.conditions.clear(Condition::NotServed, ConditionSubject::Slice(name.clone()));
         let _ = core.node.delete(name); // fails if it had no part of a present GPU
         self.remove_files(name);
         self.notify_capacity();

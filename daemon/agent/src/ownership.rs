@@ -15,7 +15,7 @@ use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::{User, geteuid};
 use tranche_privileged::{ATTACH, Account, MOUNTS};
 
-use crate::sockets::Reach;
+use crate::sockets::DaemonScope;
 use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 /// The system user if none is configured.
@@ -30,8 +30,12 @@ const ROOTS: [&str; 9] =
 ///
 /// # Errors
 /// The configured user does not exist.
-pub(crate) fn account(wanted: Option<&str>, reach: Reach, is_usual: bool) -> Result<Option<Account>, String> {
-    if reach == Reach::User || wanted.is_none() && !is_usual {
+pub(crate) fn account(
+    wanted: Option<&str>,
+    reach: DaemonScope,
+    is_usual: bool,
+) -> Result<Option<Account>, String> {
+    if reach == DaemonScope::User || wanted.is_none() && !is_usual {
         return Ok(None);
     }
     let name = wanted.unwrap_or(USUAL);

@@ -14,16 +14,16 @@ use tranche_domain::view::WaitingView;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     next: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingRequest>,
 }
 
 /// Identity of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct QueueTicket(u64);
 
 #[derive(Debug)]
-struct Waiting {
-    ticket: Ticket,
+struct WaitingRequest {
+    ticket: QueueTicket,
     request: SliceRequest,
     /// Wall-clock time for display; it may jump.
     since_unix_ms: u64,
@@ -40,10 +40,10 @@ pub(crate) struct Waiter {
 
 impl Queue {
     /// Appends a request; the ticket identifies it until it leaves.
-    pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> Ticket {
-        let ticket = Ticket(self.next);
+    pub(crate) fn join(&mut self, request: SliceRequest, caller: Waiter, now_unix_ms: u64) -> QueueTicket {
+        let ticket = QueueTicket(self.next);
         self.next += 1;
-        self.waiting.push(Waiting {
+        self.waiting.push(WaitingRequest {
             ticket,
             request,
             since_unix_ms: now_unix_ms,
@@ -54,7 +54,7 @@ impl Queue {
     }
 
     /// Removes a request, served or not.
-    pub(crate) fn leave(&mut self, ticket: Ticket) {
+    pub(crate) fn leave(&mut self, ticket: QueueTicket) {
         self.waiting.retain(|waiting| waiting.ticket != ticket);
     }
 
@@ -64,7 +64,7 @@ impl Queue {
     }
 
     /// Returns true if no older request fits now.
-    pub(crate) fn is_first_to_fit(&self, ticket: Ticket, node: &Node) -> bool {
+    pub(crate) fn is_first_to_fit(&self, ticket: QueueTicket, node: &Node) -> bool {
         let mut older = self.waiting.iter().take_while(|waiting| waiting.ticket != ticket);
         !older.any(|waiting| node.check(&waiting.request).is_ok())
     }
@@ -85,7 +85,7 @@ impl Queue {
             Ok(()) => "about to be placed".into(),
             Err(refusal) => refusal.to_string(),
         };
-        let view = |waiting: &Waiting| WaitingView {
+        let view = |waiting: &WaitingRequest| WaitingView {
             name: waiting.request.name.clone(),
             share: waiting.request.share,
             reason: reason(&waiting.request),

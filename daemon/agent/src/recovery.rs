@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use tranche_domain::compute::Priority;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, Share};
@@ -19,22 +19,22 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 
 use crate::agent::{Agent, Core};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::other_abi::OtherAbi;
-use crate::state::{SavedSlice, State};
-use crate::state_store::{self, Found};
+use crate::state::{SavedSlice, StateFile};
+use crate::state_store::{self, StoredState};
 use tranche_linux::clock::now_unix_ms;
 use tranche_linux::process::{self, Process};
 use tranche_slices::regions::Regions;
 use tranche_slices::slice_runtime::SliceRuntime;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Takes over all slices. Those that cannot be taken over become conditions, and do not stop the daemon.
 pub(crate) fn recover(agent: &Arc<Agent>) -> io::Result<()> {
     let state = match state_store::load(&agent.layout.state)? {
-        Found::Whole(state) => state,
-        Found::Copy(state, note) => unreadable(agent, note, state),
-        Found::Nothing(note) => unreadable(agent, note, State::default()),
+        StoredState::Whole(state) => state,
+        StoredState::Copy(state, note) => unreadable(agent, note, state),
+        StoredState::Nothing(note) => unreadable(agent, note, StateFile::default()),
     };
     point("recovery: read");
     {
@@ -69,14 +69,14 @@ fn write_documents(agent: &Agent) {
     known.iter().filter(|name| !served.contains(name)).for_each(|name| agent.containers.withdraw(name));
     agent.containers.sweep();
     for (number, limitation) in agent.containers.limitations().into_iter().enumerate() {
-        let subject = Subject::Node(number.to_string());
+        let subject = ConditionSubject::Node(number.to_string());
         agent.telemetry.conditions.set(Condition::ContainersLimited, subject, limitation);
     }
 }
 
-fn unreadable(agent: &Agent, note: String, state: State) -> State {
-    agent.telemetry.events.record(Happening::new(Kind::StateUnreadable, note.clone()));
-    agent.telemetry.conditions.set(Condition::StateUnreadable, Subject::NODE, note);
+fn unreadable(agent: &Agent, note: String, state: StateFile) -> StateFile {
+    agent.telemetry.events.record(Happening::new(EventKind::StateUnreadable, note.clone()));
+    agent.telemetry.conditions.set(Condition::StateUnreadable, ConditionSubject::NODE, note);
     state
 }
 
@@ -94,10 +94,10 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
                 note(format!("slice {name} goes on, but nobody can join it: {failure}"));
             }
         }
-        Err(Failure::Refused(refusal @ Refusal::Stranded { .. })) => {
+        Err(RequestFailure::Refused(refusal @ Refusal::Stranded { .. })) => {
             note(format!("{refusal}; it is kept for when the GPU is back, or until it is deleted"));
         }
-        Err(failure @ Failure::OtherVersion { .. }) => note(failure.to_string()),
+        Err(failure @ RequestFailure::OtherVersion { .. }) => note(failure.to_string()),
         Err(failure) => note(format!(
             "slice {name} could not be taken over: {failure}; it is kept for the daemon's next start, or until it is deleted"
         )),
@@ -105,11 +105,11 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
 }
 
 fn not_served(agent: &Agent, slice: &SliceName, message: String) {
-    agent.telemetry.conditions.set(Condition::NotServed, Subject::Slice(slice.clone()), message);
+    agent.telemetry.conditions.set(Condition::NotServed, ConditionSubject::Slice(slice.clone()), message);
 }
 
 /// Serves a saved slice; one that cannot be served is kept in the state unchanged.
-fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, Failure> {
+fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, RequestFailure> {
     let mut core = agent.core();
     let opened = open_again(agent, &mut core, saved);
     if opened.is_err() {
@@ -119,7 +119,11 @@ fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntim
     opened
 }
 
-fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, Failure> {
+fn open_again(
+    agent: &Arc<Agent>,
+    core: &mut Core,
+    saved: &SavedSlice,
+) -> Result<Arc<SliceRuntime>, RequestFailure> {
     let slice = &saved.slice;
     core.node.adopt(slice.clone())?;
     let again = || {
@@ -135,12 +139,12 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
             Some(regions) => Ok(regions),
             // After a reboot the runtime directory is empty, and so is the slice.
             None => Regions::create(&directory, saved.generation, slice.parts.len(), agent.seals_regions)
-                .map_err(|cause| Failure::regions(&slice.name, cause)),
+                .map_err(|cause| RequestFailure::regions(&slice.name, cause)),
         }
     };
     let opened = again().and_then(|regions| agent.open(core, slice, regions));
     // Memory that processes of another ABI version hold stays committed to their slice.
-    if !matches!(opened, Ok(_) | Err(Failure::OtherVersion { .. })) {
+    if !matches!(opened, Ok(_) | Err(RequestFailure::OtherVersion { .. })) {
         let _ = core.node.delete(&slice.name);
     }
     opened
@@ -150,7 +154,7 @@ fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Result
 fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &[ProcessId]) {
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
     let roots: Vec<_> = roots.filter(|root| runtime.enter(root).is_ok()).collect();
-    let listed = Listed::on(agent, &runtime.gpus);
+    let listed = ListedProcesses::on(agent, &runtime.gpus);
     let seated = runtime.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
         if runtime.regions.were_lost() {
@@ -175,7 +179,7 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
             runtime.name,
             living.join(", ")
         );
-        let subject = Subject::Slice(runtime.name.clone());
+        let subject = ConditionSubject::Slice(runtime.name.clone());
         agent.telemetry.conditions.set(Condition::AccountingLost, subject, message);
     }
     // Watched only when all have been added: the end of the first must not look like the end of the last.
@@ -188,7 +192,7 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
     runtime.restore_common();
     agent.note_excess(runtime);
     let told = format!("it goes on with {processes} processes");
-    agent.telemetry.events.record(Happening::new(Kind::SliceTakenOver, told).of(&runtime.name));
+    agent.telemetry.events.record(Happening::new(EventKind::SliceTakenOver, told).of(&runtime.name));
 }
 
 /// Permits a process to open GPUs again; on failure it keeps the descriptors that it has.
@@ -199,9 +203,9 @@ fn readmit_to_gpus(runtime: &SliceRuntime, process: &Process) {
 }
 
 /// The driver's list of processes on each GPU, and the measured cost of a context there.
-struct Listed(BTreeMap<GpuUuid, (BTreeMap<HostPid, Option<Bytes>>, Bytes)>);
+struct ListedProcesses(BTreeMap<GpuUuid, (BTreeMap<HostPid, Option<Bytes>>, Bytes)>);
 
-impl Listed {
+impl ListedProcesses {
     /// Queries these GPUs; one that does not answer is left out.
     fn on(agent: &Agent, gpus: &[GpuUuid]) -> Self {
         let of_gpu = |gpu: &GpuUuid| {
@@ -272,7 +276,7 @@ fn adopt_leftover(agent: &Arc<Agent>, name: &SliceName) {
     let message = format!(
         "slice {name} was not in the state file, but processes live in it: it is served until they end"
     );
-    agent.telemetry.conditions.set(Condition::Adopted, Subject::Slice(name.clone()), message);
+    agent.telemetry.conditions.set(Condition::Adopted, ConditionSubject::Slice(name.clone()), message);
     take_over(agent, SavedSlice { slice, generation, roots: members });
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_inventory::ProcessUtilization;
 use tranche_shm::crash::point;
@@ -17,7 +17,7 @@ use crate::obstacles;
 use crate::overhead::{self, LastCharges};
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Period at which GPUs and slices are sampled.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -77,13 +77,13 @@ fn check_caps(
     record_each(
         agent,
         difference(&over, before),
-        Kind::OverCap,
+        EventKind::OverCap,
         "it holds more than its cap and gets nothing new until it frees some",
     );
     let lives = |runtime: &&Arc<SliceRuntime>| {
         runtimes.iter().any(|live| Arc::ptr_eq(live, runtime)) && !runtime.is_deserted()
     };
-    record_each(agent, difference(before, &over).filter(lives), Kind::WithinCap, "it is within its cap");
+    record_each(agent, difference(before, &over).filter(lives), EventKind::WithinCap, "it is within its cap");
     over
 }
 
@@ -98,7 +98,7 @@ fn difference<'a>(
 fn record_each<'a>(
     agent: &Agent,
     runtimes: impl Iterator<Item = &'a Arc<SliceRuntime>>,
-    kind: Kind,
+    kind: EventKind,
     what: &str,
 ) {
     runtimes.for_each(|runtime| {
@@ -117,10 +117,10 @@ fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
         let message = format!(
             "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
         );
-        let subject = Subject::Process(name.clone(), pid);
+        let subject = ConditionSubject::Process(name.clone(), pid);
         agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
         let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
-        agent.telemetry.events.record(Happening::new(Kind::Killed, detail).of(name).by(pid));
+        agent.telemetry.events.record(Happening::new(EventKind::Killed, detail).of(name).by(pid));
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use tranche_domain::event::{Happening, Kind};
-use tranche_domain::truth::Violations;
-use tranche_exposition::Listener;
+use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::truth::ViolationPolicy;
+use tranche_exposition::BoundListener;
 use tranche_inventory::Driver;
 
 use crate::access::{self, Access, Budgeted};
@@ -22,17 +22,17 @@ use crate::audit::{self, Audit};
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
-use crate::context::{Contexts, Outstanding};
+use crate::context::{Contexts, PendingMeasurements};
 use crate::jobs::{self, JobsService};
-use crate::metrics::Published;
+use crate::metrics::DaemonMetrics;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
-use crate::sockets::{Layout, Reach};
+use crate::sockets::{DaemonPaths, DaemonScope};
 use crate::{ownership, recovery, sampler, watchdog};
 use tranche_linux::{privileges, sealed, supervisor};
 use tranche_slices::worker::Worker;
 use tranche_telemetry::Telemetry;
-use tranche_telemetry::conditions::{Conditions, Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject, Conditions};
 use tranche_timeshare::Governor;
 
 /// Descriptors for a thousand processes; with a lower limit a condition is set.
@@ -41,7 +41,7 @@ const ENOUGH_DESCRIPTORS: u64 = 4096;
 /// Parts and settings of a daemon.
 pub struct Settings {
     /// Paths of the daemon's files, whose locks the caller holds.
-    pub layout: Layout,
+    pub layout: DaemonPaths,
     /// True if the system user is missing, so that the main process keeps uid 0.
     pub lacks_user: bool,
     /// Users that may create slices, and quotas.
@@ -60,7 +60,7 @@ pub struct Settings {
     /// Policy for slices that stay over their caps.
     pub over_cap: OverCap,
     /// Policy for processes that hold or compute more than they report.
-    pub violations: Violations,
+    pub violations: ViolationPolicy,
     /// Policy for foreign processes.
     pub foreigners: Foreigners,
     /// Time for which a GPU has to be healthy until its faults are over.
@@ -72,9 +72,9 @@ pub struct Settings {
     /// Description of the node for documents for containers; `None` for no documents.
     pub described: Option<Described>,
     /// Listener for metrics; `None` to serve none.
-    pub metrics: Option<Listener>,
+    pub metrics: Option<BoundListener>,
     /// Measurements that are still running.
-    pub outstanding: Option<Outstanding>,
+    pub outstanding: Option<PendingMeasurements>,
 }
 
 /// Failure to start or run the daemon.
@@ -113,7 +113,7 @@ pub async fn serve(
     door: BlockingListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), StartError> {
-    let Parts { agent, governor, worker: _worker, ended_jobs, metrics, outstanding } = build(settings)?;
+    let ServerParts { agent, governor, worker: _worker, ended_jobs, metrics, outstanding } = build(settings)?;
     allow_descriptors(&agent);
     recovery::recover(&agent).map_err(StartError::Recovery)?;
     privileges::keep_gpus().map_err(StartError::OnlySlices)?;
@@ -131,7 +131,7 @@ pub async fn serve(
         access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
     tasks.extend(working);
-    let published = Published { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
+    let published = DaemonMetrics { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;
     tasks.extend(metrics.map(|metrics| tokio::spawn(serve_metrics(metrics, published))));
@@ -161,7 +161,7 @@ pub async fn serve(
     agent
         .telemetry
         .events
-        .record(Happening::new(Kind::DaemonStopped, "slices and their processes stay as they are"));
+        .record(Happening::new(EventKind::DaemonStopped, "slices and their processes stay as they are"));
     agent.workers.end();
     agent.telemetry.events.stop();
     tracing::info!("stopped; slices and their processes stay as they are");
@@ -169,25 +169,25 @@ pub async fn serve(
 }
 
 /// A daemon before its start.
-struct Parts {
+struct ServerParts {
     agent: Arc<Agent>,
     governor: Arc<Governor>,
     worker: Worker,
     ended_jobs: Retention,
-    metrics: Option<Listener>,
-    outstanding: Option<Outstanding>,
+    metrics: Option<BoundListener>,
+    outstanding: Option<PendingMeasurements>,
 }
 
-fn build(settings: Settings) -> Result<Parts, StartError> {
+fn build(settings: Settings) -> Result<ServerParts, StartError> {
     let governor =
         Arc::new(Governor::new(settings.transfers == Transfers::Counted).map_err(StartError::Compute)?);
     let worker = Worker::start("worker").map_err(StartError::Worker)?;
     let Settings { layout, ended_jobs, metrics, outstanding, .. } = settings;
     let telemetry = Arc::new(Telemetry::open(&layout.state));
     if settings.lacks_user {
-        telemetry.conditions.set(Condition::RunsAsRoot, Subject::NODE, ownership::fallback());
+        telemetry.conditions.set(Condition::RunsAsRoot, ConditionSubject::NODE, ownership::fallback());
     }
-    let agent = Agent::new(agent::Parts {
+    let agent = Agent::new(agent::AgentParts {
         seals_regions: settings.seals_regions && can_seal(&layout, &telemetry.conditions),
         layout,
         access: settings.access,
@@ -203,7 +203,7 @@ fn build(settings: Settings) -> Result<Parts, StartError> {
         telemetry,
         worker: worker.work(),
     });
-    Ok(Parts { agent, governor, worker, ended_jobs, metrics, outstanding })
+    Ok(ServerParts { agent, governor, worker, ended_jobs, metrics, outstanding })
 }
 
 fn answer_operators(
@@ -220,13 +220,13 @@ fn start_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<Join
     let desk = jobs::open(agent, ended).map_err(|error| error.to_string());
     if let Err(error) = &desk {
         let message = format!("this node takes no jobs: {error}");
-        agent.telemetry.conditions.set(Condition::JobsUnavailable, Subject::NODE, message);
+        agent.telemetry.conditions.set(Condition::JobsUnavailable, ConditionSubject::NODE, message);
     }
     let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
     (JobsService { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
 }
 
-async fn serve_metrics(metrics: Listener, published: Published) {
+async fn serve_metrics(metrics: BoundListener, published: DaemonMetrics) {
     if let Err(error) = tranche_exposition::serve(metrics, Arc::new(published)).await {
         tracing::error!(%error, "metrics cannot be served");
     }
@@ -248,18 +248,18 @@ fn reload_on_hangup(agent: &Arc<Agent>) -> io::Result<Option<JoinHandle<()>>> {
 }
 
 /// Returns true if usage regions can be sealed memory here.
-fn can_seal(layout: &Layout, conditions: &Conditions) -> bool {
+fn can_seal(layout: &DaemonPaths, conditions: &Conditions) -> bool {
     match sealed::can_be_found() {
         Ok(()) => true,
         // A user's own daemon cannot inspect other processes, and its tenants are that user.
-        Err(_) if layout.reach == Reach::User => false,
+        Err(_) if layout.reach == DaemonScope::User => false,
         Err(error) => {
             let message = format!(
                 "usage regions are files, which a tenant can make take more of {}: the next daemon could not open what \
                  processes map ({error}); it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH of the machine itself",
                 layout.runtime.display()
             );
-            conditions.set(Condition::UsageNotSealed, Subject::NODE, message);
+            conditions.set(Condition::UsageNotSealed, ConditionSubject::NODE, message);
             false
         }
     }
@@ -281,7 +281,7 @@ fn allow_descriptors(agent: &Agent) {
                 most / 4,
                 most / 16
             );
-            agent.telemetry.conditions.set(Condition::FewDescriptors, Subject::NODE, message);
+            agent.telemetry.conditions.set(Condition::FewDescriptors, ConditionSubject::NODE, message);
         }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "cannot raise the number of files that may be open"),
@@ -289,7 +289,7 @@ fn allow_descriptors(agent: &Agent) {
 }
 
 /// Applies measurements that finish after the start.
-fn apply_late_measurements(agent: &Agent, mut outstanding: Outstanding) {
+fn apply_late_measurements(agent: &Agent, mut outstanding: PendingMeasurements) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while let Some(arrived) = outstanding.next(deadline) {
         let (model, mut contexts) = (arrived.0.clone(), agent.core().contexts.clone());
@@ -305,6 +305,6 @@ fn ready(agent: &Agent) {
     tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");
     let version = env!("CARGO_PKG_VERSION");
     let told = format!("tranched {version} serves {gpus} GPUs and took over {slices} slices");
-    agent.telemetry.events.record(Happening::new(Kind::DaemonStarted, told));
+    agent.telemetry.events.record(Happening::new(EventKind::DaemonStarted, told));
     supervisor::ready(slices, gpus);
 }

@@ -10,7 +10,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 use tranche_domain::access::Verb;
 use tranche_domain::daemon::DaemonView;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
@@ -22,11 +22,11 @@ use tranche_rpc::v1::{self, node_server::Node};
 use crate::access::Caller;
 use crate::agent::{Agent, Drain};
 use crate::audit;
-use crate::configuration::{Configured, Reloaded};
-use crate::failure::{self, Failure};
-use crate::queue::{Ticket, Waiter};
+use crate::configuration::{Configured, ReloadOutcome};
+use crate::failure::{self, RequestFailure};
+use crate::queue::{QueueTicket, Waiter};
 use crate::snapshot;
-use event_stream::Wanted;
+use event_stream::EventSelection;
 use tranche_linux::clock::now_unix_ms;
 use tranche_linux::privileges;
 use tranche_linux::process;
@@ -47,7 +47,7 @@ impl Node for NodeService {
     async fn snapshot(&self, _: Request<v1::SnapshotRequest>) -> Answer<v1::NodeView> {
         let agent = Arc::clone(&self.0);
         let view = tokio::task::spawn_blocking(move || snapshot::node(&agent)).await;
-        Ok(Response::new(view.map_err(Failure::from)?.into()))
+        Ok(Response::new(view.map_err(RequestFailure::from)?.into()))
     }
 
     async fn create_slice(&self, request: Request<v1::CreateSliceRequest>) -> Answer<v1::SliceView> {
@@ -97,7 +97,7 @@ impl Node for NodeService {
         let name = name(&request.into_inner().name)?;
         let shim = &self.0.shim;
         if !shim.is_file() {
-            return Err(Failure::NoShim(shim.display().to_string()).into());
+            return Err(RequestFailure::NoShim(shim.display().to_string()).into());
         }
         let slice = self.told(&caller, self.0.enter(&name, &caller))?;
         Ok(Response::new(v1::EnterSliceResponse {
@@ -128,7 +128,7 @@ impl Node for NodeService {
         let follower = self.0.gate.follow(&caller(&request)?)?;
         let v1::FollowEventsRequest { since_seq, slice, follow } = request.into_inner();
         let slice = slice.map(|text| name(&text)).transpose()?;
-        let wanted = Wanted { since: since_seq, slice, follow };
+        let wanted = EventSelection { since: since_seq, slice, follow };
         Ok(Response::new(event_stream::events(&self.0, wanted, follower)))
     }
 
@@ -143,7 +143,7 @@ impl Node for NodeService {
     }
 
     async fn show_daemon(&self, _: Request<v1::ShowDaemonRequest>) -> Answer<v1::DaemonView> {
-        let held = privileges::held().map_err(Failure::OwnPrivileges)?;
+        let held = privileges::held().map_err(RequestFailure::OwnPrivileges)?;
         let settings = self.0.configured.as_ref().map(Configured::settings).unwrap_or_default();
         Ok(Response::new(DaemonView { settings, ..held }.into()))
     }
@@ -156,9 +156,10 @@ impl Node for NodeService {
         self.told(&caller, self.0.gate.permit(&caller, Verb::Administer))?;
         let agent = Arc::clone(&self.0);
         let actor = caller.actor();
-        let reloaded =
-            tokio::task::spawn_blocking(move || agent.reload(Some(actor))).await.map_err(Failure::from)??;
-        let Reloaded { applied, needs_restart } = reloaded;
+        let reloaded = tokio::task::spawn_blocking(move || agent.reload(Some(actor)))
+            .await
+            .map_err(RequestFailure::from)??;
+        let ReloadOutcome { applied, needs_restart } = reloaded;
         Ok(Response::new(v1::ReloadConfigurationResponse { applied, needs_restart }))
     }
 
@@ -170,7 +171,7 @@ impl Node for NodeService {
         self.told(&caller, self.0.gate.permit(&caller, Verb::Administer))?;
         let (agent, actor) = (Arc::clone(&self.0), caller.actor());
         let forgotten = tokio::task::spawn_blocking(move || agent.forget_reserves(actor)).await;
-        let (slices, models) = self.told(&caller, forgotten.map_err(Failure::from)?)?;
+        let (slices, models) = self.told(&caller, forgotten.map_err(RequestFailure::from)?)?;
         let slices = slices.iter().map(ToString::to_string).collect();
         Ok(Response::new(v1::ForgetReservesResponse { slices, models }))
     }
@@ -207,9 +208,9 @@ impl Node for NodeService {
 
 impl NodeService {
     /// Records refusals as events.
-    fn told<T>(&self, caller: &Caller, answer: Result<T, Failure>) -> Result<T, Failure> {
+    fn told<T>(&self, caller: &Caller, answer: Result<T, RequestFailure>) -> Result<T, RequestFailure> {
         if let Err(failure) = &answer {
-            let told = Happening::new(Kind::Refused, format!("user {}: {failure}", caller.uid));
+            let told = Happening::new(EventKind::Refused, format!("user {}: {failure}", caller.uid));
             let told = told.asked_by(caller.actor());
             self.0.telemetry.events.record(match caller.pid {
                 Some(pid) => told.by(pid),
@@ -221,16 +222,16 @@ impl NodeService {
 
     fn show(&self, name: &SliceName) -> Answer<v1::SliceView> {
         let core = self.0.core();
-        let slice = core.node.slice(name).map_err(Failure::from)?;
-        let runtime = core.live.get(name).ok_or_else(|| Failure::Ending(name.clone()))?;
+        let slice = core.node.slice(name).map_err(RequestFailure::from)?;
+        let runtime = core.live.get(name).ok_or_else(|| RequestFailure::Ending(name.clone()))?;
         let view: SliceView = snapshot::slice(&self.0, slice, runtime);
         Ok(Response::new(view.into()))
     }
 }
 
 /// Client of a request, as identified when its connection was admitted.
-pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, Failure> {
-    request.extensions().get::<Caller>().cloned().ok_or(Failure::CallerUnknown)
+pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, RequestFailure> {
+    request.extensions().get::<Caller>().cloned().ok_or(RequestFailure::CallerUnknown)
 }
 
 fn name(text: &str) -> Result<SliceName, Status> {
@@ -244,9 +245,9 @@ async fn create(
     wanted: &SliceRequest,
     caller: &Caller,
     wait: Duration,
-) -> Result<Slice, Failure> {
+) -> Result<Slice, RequestFailure> {
     let refusal = match agent.create(wanted, caller) {
-        Err(Failure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
+        Err(RequestFailure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
         answer => return answer,
     };
     let begun = Instant::now();
@@ -258,7 +259,7 @@ async fn create(
         // Checked after subscribing, so capacity that appears in between is not missed.
         if place.is_first_to_fit() {
             match agent.create(wanted, caller) {
-                Err(Failure::Refused(refusal)) if refusal.may_pass() => last = refusal,
+                Err(RequestFailure::Refused(refusal)) if refusal.may_pass() => last = refusal,
                 answer => {
                     drop(place);
                     agent.notify_capacity(); // the next request may fit
@@ -268,7 +269,7 @@ async fn create(
         }
         if !matches!(timeout_at(begun + wait, room.changed()).await, Ok(Ok(()))) {
             let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(Failure::TimedOut { refusal: last, waited_ms });
+            return Err(RequestFailure::TimedOut { refusal: last, waited_ms });
         }
     }
 }
@@ -276,11 +277,11 @@ async fn create(
 /// Entry in the admission queue, removed when dropped.
 struct InLine<'a> {
     agent: &'a Agent,
-    ticket: Ticket,
+    ticket: QueueTicket,
 }
 
 impl<'a> InLine<'a> {
-    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, Failure> {
+    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, RequestFailure> {
         let waiter = Waiter { uid: caller.uid, pid: caller.process()?.pid };
         let mut core = agent.core();
         agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;

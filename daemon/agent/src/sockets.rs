@@ -16,20 +16,20 @@ use crate::ownership;
 
 pub use error::FilesError;
 pub use locks::Locks;
-pub use reach::Reach;
+pub use reach::DaemonScope;
 
 /// Paths of the daemon's files.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct DaemonPaths {
     /// Sockets and regions; lost at a reboot.
     pub runtime: PathBuf,
     /// State that survives a reboot.
     pub state: PathBuf,
     /// Users that may reach them.
-    pub reach: Reach,
+    pub reach: DaemonScope,
 }
 
-impl Layout {
+impl DaemonPaths {
     /// Creates the directories and locks them for this daemon.
     pub fn occupy(&self) -> Result<Locks, FilesError> {
         let locks = self.lock()?;
@@ -158,8 +158,12 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
-    fn layout(directory: &Path) -> Layout {
-        Layout { runtime: directory.join("run"), state: directory.join("state"), reach: Reach::User }
+    fn layout(directory: &Path) -> DaemonPaths {
+        DaemonPaths {
+            runtime: directory.join("run"),
+            state: directory.join("state"),
+            reach: DaemonScope::User,
+        }
     }
 
     #[test]
@@ -174,7 +178,7 @@ mod tests {
     fn state_directory_is_locked_as_well() {
         let directory = tempfile::tempdir().unwrap();
         let _locks = layout(directory.path()).occupy().unwrap();
-        let other = Layout { runtime: directory.path().join("other"), ..layout(directory.path()) };
+        let other = DaemonPaths { runtime: directory.path().join("other"), ..layout(directory.path()) };
         assert!(matches!(other.occupy(), Err(FilesError::Taken { .. })));
     }
 
@@ -195,7 +199,8 @@ mod tests {
     #[test]
     fn overlong_socket_path_is_refused_with_its_length() {
         let directory = tempfile::tempdir().unwrap();
-        let long = Layout { runtime: directory.path().join("x".repeat(100)), ..layout(directory.path()) };
+        let long =
+            DaemonPaths { runtime: directory.path().join("x".repeat(100)), ..layout(directory.path()) };
         let refused = long.open_door().unwrap_err().to_string();
         assert!(refused.contains("shorter --runtime-dir"), "{refused}");
     }

@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 
 /// Content of the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct StateFile {
     version: u32,
     /// Generation of the last slice created. Regions carry it, so that those of an earlier slice of the same name are
     /// recognised.
@@ -34,7 +34,7 @@ pub(crate) struct SavedSlice {
     pub(crate) roots: Vec<ProcessId>,
 }
 
-impl State {
+impl StateFile {
     pub(crate) const fn new(generation: u64, slices: Vec<SavedSlice>) -> Self {
         Self { version: VERSION, generation, slices, cordons: BTreeMap::new() }
     }
@@ -74,7 +74,7 @@ pub(crate) mod tests {
     use tranche_domain::units::{Bytes, Permille};
 
     /// A state in which every field is set.
-    pub(crate) fn state() -> State {
+    pub(crate) fn state() -> StateFile {
         let slice = Slice {
             name: "a".parse().unwrap(),
             share: "0.5".parse().unwrap(),
@@ -95,7 +95,7 @@ pub(crate) mod tests {
         let reason = "fan".parse().ok();
         let cordon = Cordon { by_uid: 0, since_unix_ms: 5, reason, told: "cordoned by root".into() };
         let cordons = [(GpuUuid::from_bytes([9; 16]), cordon)].into();
-        State::new(9, vec![SavedSlice { slice, generation: 8, roots }]).with_cordons(cordons)
+        StateFile::new(9, vec![SavedSlice { slice, generation: 8, roots }]).with_cordons(cordons)
     }
 
     #[test]
@@ -103,7 +103,7 @@ pub(crate) mod tests {
         let old = br#"{"version": 1, "generation": 3, "slices": [{"slice": {"name": "a", "share":
             {"fraction": 500}, "parts": [], "compute": 500, "mode": "fair", "ephemeral": false,
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
-        let slice = State::parse(old).unwrap().slices.remove(0).slice;
+        let slice = StateFile::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
         assert_eq!((slice.pod, slice.job, slice.gang), (None, None, None));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tranche_jobs::reserve;
 
-use crate::state::State;
+use crate::state::StateFile;
 use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 const FILE: &str = "state.json";
@@ -22,11 +22,11 @@ pub(crate) struct SaveError {
 
 /// Outcome of reading the state at start.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum StoredState {
     /// The state file, or an empty state if there is none yet.
-    Whole(State),
+    Whole(StateFile),
     /// The copy, in place of a state file that cannot be read; the note names the file and the reason.
-    Copy(State, String),
+    Copy(StateFile, String),
     /// No readable state; the note names the files that were set aside and the reason.
     Nothing(String),
 }
@@ -35,7 +35,7 @@ pub(crate) enum Found {
 ///
 /// # Errors
 /// The old state file is unchanged.
-pub(crate) fn save(state: &State, directory: &Path) -> Result<(), SaveError> {
+pub(crate) fn save(state: &StateFile, directory: &Path) -> Result<(), SaveError> {
     let path = directory.join(FILE);
     let text = state.text().map_err(io::Error::other);
     let saved = text.and_then(|text| {
@@ -81,10 +81,10 @@ fn hold_reserve(directory: &Path) {
 
 /// Reads the state. An unreadable file is renamed and kept for inspection, never overwritten, and does not prevent
 /// the daemon from starting.
-pub(crate) fn load(directory: &Path) -> io::Result<Found> {
+pub(crate) fn load(directory: &Path) -> io::Result<StoredState> {
     let path = directory.join(FILE);
     let (what, copy) = match read(&path)? {
-        Some(Ok(state)) => return Ok(Found::Whole(state)),
+        Some(Ok(state)) => return Ok(StoredState::Whole(state)),
         Some(Err(why)) => {
             let aside = set_aside(&path, directory)?;
             let (path, aside) = (path.display(), aside.display());
@@ -93,23 +93,23 @@ pub(crate) fn load(directory: &Path) -> io::Result<Found> {
         }
         None => match read(&directory.join(COPY)) {
             Ok(Some(copy)) => (format!("the state file {} is gone", path.display()), Ok(Some(copy))),
-            _ => return Ok(Found::Whole(State::new(0, Vec::new()))),
+            _ => return Ok(StoredState::Whole(StateFile::new(0, Vec::new()))),
         },
     };
     Ok(match copy {
         Ok(Some(Ok(state))) => {
-            Found::Copy(state, format!("{what}, and its copy has been used: check the disk"))
+            StoredState::Copy(state, format!("{what}, and its copy has been used: check the disk"))
         }
-        _ => Found::Nothing(format!("{what}, and the node starts without it")),
+        _ => StoredState::Nothing(format!("{what}, and the node starts without it")),
     })
 }
 
 /// `None` if there is no such file.
-fn read(path: &Path) -> io::Result<Option<Result<State, String>>> {
+fn read(path: &Path) -> io::Result<Option<Result<StateFile, String>>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-        Ok(text) => Ok(Some(State::parse(&text))),
+        Ok(text) => Ok(Some(StateFile::parse(&text))),
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::state::tests::state;
 
-    fn saved_state(state: &State) -> tempfile::TempDir {
+    fn saved_state(state: &StateFile) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         save(state, directory.path()).unwrap();
         directory
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn saved_state_loads_unchanged() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(load(directory.path()).unwrap(), Found::Whole(State::new(0, Vec::new())));
+        assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(StateFile::new(0, Vec::new())));
         save(&state(), directory.path()).unwrap();
-        assert_eq!(load(directory.path()).unwrap(), Found::Whole(state()));
+        assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(state()));
         // The state, its copy and the disk reserve.
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
     }
@@ -149,14 +149,14 @@ mod tests {
         for length in 0..text.len() - 1 {
             let directory = saved_state(&state());
             fs::write(directory.path().join(FILE), &text[..length]).unwrap();
-            let Found::Copy(found, note) = load(directory.path()).unwrap() else {
+            let StoredState::Copy(found, note) = load(directory.path()).unwrap() else {
                 panic!("the first {length} bytes were believed")
             };
             assert_eq!(found, state(), "{length}");
             assert!(note.contains("state.json.corrupt-1") && note.contains("check the disk"), "{note}");
             assert_eq!(fs::read(directory.path().join("state.json.corrupt-1")).unwrap(), text[..length]);
             save(&found, directory.path()).unwrap();
-            assert_eq!(load(directory.path()).unwrap(), Found::Whole(state()));
+            assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(state()));
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
             }
             let found = load(directory.path()).unwrap();
             assert!(
-                matches!(&found, Found::Nothing(note) if note.contains("without it")),
+                matches!(&found, StoredState::Nothing(note) if note.contains("without it")),
                 "{length}: {found:?}"
             );
         }
@@ -179,11 +179,13 @@ mod tests {
     #[test]
     fn missing_state_is_read_from_its_copy() {
         let directory = saved_state(&state());
-        let empty = State::new(10, Vec::new());
+        let empty = StateFile::new(10, Vec::new());
         fs::write(directory.path().join(FILE), empty.text().unwrap()).unwrap();
-        assert_eq!(load(directory.path()).unwrap(), Found::Whole(empty));
+        assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(empty));
         fs::remove_file(directory.path().join(FILE)).unwrap();
-        let Found::Copy(found, note) = load(directory.path()).unwrap() else { panic!("it is forgotten") };
+        let StoredState::Copy(found, note) = load(directory.path()).unwrap() else {
+            panic!("it is forgotten")
+        };
         assert!(found == state() && note.contains("is gone"), "{note}");
     }
 
@@ -192,7 +194,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(COPY)).unwrap();
         save(&state(), directory.path()).unwrap();
-        assert_eq!(load(directory.path()).unwrap(), Found::Whole(state()));
+        assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(state()));
     }
 
     #[test]
@@ -201,7 +203,9 @@ mod tests {
         let newer = r#"{"version": 99, "generation": 0, "slices": []}"#;
         for (text, name) in [("{ not json", "state.json.corrupt-1"), (newer, "state.json.corrupt-2")] {
             fs::write(directory.path().join(FILE), text).unwrap();
-            let Found::Nothing(note) = load(directory.path()).unwrap() else { panic!("{text} was believed") };
+            let StoredState::Nothing(note) = load(directory.path()).unwrap() else {
+                panic!("{text} was believed")
+            };
             assert!(note.contains(name), "{note}");
             assert_eq!(fs::read_to_string(directory.path().join(name)).unwrap(), text);
             assert!(!directory.path().join(FILE).exists());

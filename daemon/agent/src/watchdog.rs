@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::agent::Agent;
 use tranche_linux::supervisor;
-use tranche_timeshare::check::Check;
+use tranche_timeshare::check::LoopCheck;
 
 /// Reports in each watchdog timeout: one may be lost or late.
 const WORDS: u32 = 3;
@@ -47,18 +47,18 @@ fn watch(agent: &Weak<Agent>, calls: Handle, patience: Duration) {
 
 /// Outstanding check of each loop, and the runtime that serves calls.
 struct Checks {
-    calls: Check,
-    tenants: Check,
-    compute: Check,
+    calls: LoopCheck,
+    tenants: LoopCheck,
+    compute: LoopCheck,
     answering: Handle,
 }
 
 impl Checks {
     fn new(answering: Handle) -> Self {
         Self {
-            calls: Check::to("what answers calls"),
-            tenants: Check::to("what lets tenants in"),
-            compute: Check::to("what hands out GPU time"),
+            calls: LoopCheck::to("what answers calls"),
+            tenants: LoopCheck::to("what lets tenants in"),
+            compute: LoopCheck::to("what hands out GPU time"),
             answering,
         }
     }

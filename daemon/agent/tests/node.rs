@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Calls, PATIENCE, Place, Tenant, expect_code, fraction, me};
+use common::{Calls, DaemonDirectories, PATIENCE, TenantProcess, expect_code, fraction, me};
 use tonic::Code;
 use tranche_domain::fault::Xid;
 use tranche_domain::id::HostPid;
@@ -39,7 +39,7 @@ fn one_gpu() -> ScriptedDriver {
 
 #[test]
 fn half_gpu_slice_completes_its_life_cycle() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let slice = daemon.calls.create(fraction("a", 500)).unwrap();
     assert_eq!(slice.devices[0].cap_bytes >> 20, 16255);
@@ -68,7 +68,7 @@ fn half_gpu_slice_completes_its_life_cycle() {
 
 #[test]
 fn invalid_requests_name_the_error() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 700)).unwrap();
     expect_code(calls.create(fraction("a", 100)), Code::AlreadyExists);
@@ -97,16 +97,16 @@ fn invalid_requests_name_the_error() {
 
 #[test]
 fn only_descendants_of_a_root_may_attach() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = place.runtime().join("slices/a/attach.sock").display().to_string();
-    let mut tenant = Tenant::spawn(&socket);
+    let mut tenant = TenantProcess::spawn(&socket);
     assert_eq!(tenant.tell("attach"), "refused NotAMember");
     calls.enter("a").unwrap();
     assert_eq!(tenant.tell("attach"), "slot 0");
     assert_eq!(tenant.tell("attach"), "slot 0");
-    let mut sibling = Tenant::spawn(&socket);
+    let mut sibling = TenantProcess::spawn(&socket);
     assert_eq!(sibling.tell("attach"), "slot 1");
     let processes = calls.snapshot().slices.remove(0).processes;
     assert_eq!(processes.len(), 2);
@@ -115,11 +115,11 @@ fn only_descendants_of_a_root_may_attach() {
 
 #[test]
 fn processes_of_a_slice_share_its_cap() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let (mut one, mut other) = (Tenant::spawn(&socket), Tenant::spawn(&socket));
+    let (mut one, mut other) = (TenantProcess::spawn(&socket), TenantProcess::spawn(&socket));
     assert_eq!((one.tell("attach"), other.tell("attach")), ("slot 0".into(), "slot 1".into()));
     assert_eq!(one.tell("alloc 6255"), "ok");
     assert_eq!(other.tell("alloc 10000"), "ok", "unused credit moves");
@@ -134,11 +134,11 @@ fn processes_of_a_slice_share_its_cap() {
 
 #[test]
 fn request_waits_for_memory_of_an_exiting_process() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let (mut heir, mut doomed) = (Tenant::spawn(&socket), Tenant::spawn(&socket));
+    let (mut heir, mut doomed) = (TenantProcess::spawn(&socket), TenantProcess::spawn(&socket));
     assert_eq!((heir.tell("attach"), doomed.tell("attach")), ("slot 0".into(), "slot 1".into()));
     assert_eq!((heir.tell("alloc 255"), doomed.tell("alloc 16000")), ("ok".into(), "ok".into()));
     assert_eq!((heir.tell("departing"), heir.tell("alloc 1")), ("false".into(), "out of memory".into()));
@@ -165,11 +165,11 @@ fn request_waits_for_memory_of_an_exiting_process() {
 
 #[test]
 fn new_process_receives_credit_in_advance() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let [mut one, mut other, mut third] = [(); 3].map(|()| Tenant::spawn(&socket));
+    let [mut one, mut other, mut third] = [(); 3].map(|()| TenantProcess::spawn(&socket));
     one.tell("attach");
     assert_eq!(one.tell("unused"), "16255", "nobody else is there");
     other.tell("attach");
@@ -182,11 +182,11 @@ fn new_process_receives_credit_in_advance() {
 
 #[test]
 fn killed_process_is_reclaimed_after_the_driver_releases_it() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let (mut victim, mut heir) = (Tenant::spawn(&socket), Tenant::spawn(&socket));
+    let (mut victim, mut heir) = (TenantProcess::spawn(&socket), TenantProcess::spawn(&socket));
     victim.tell("attach");
     heir.tell("attach");
     assert_eq!(victim.tell("alloc 16000"), "ok");
@@ -206,11 +206,11 @@ fn killed_process_is_reclaimed_after_the_driver_releases_it() {
 
 #[test]
 fn process_without_a_gpu_is_reclaimed_at_once() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let mut tenant = Tenant::spawn(&socket);
+    let mut tenant = TenantProcess::spawn(&socket);
     tenant.tell("attach");
     tenant.tell("alloc 100");
     tenant.kill();
@@ -223,7 +223,7 @@ fn process_without_a_gpu_is_reclaimed_at_once() {
 
 #[test]
 fn ephemeral_slice_ends_with_its_last_process() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(v1::CreateSliceRequest { ephemeral: true, ..fraction("a", 500) }).unwrap();
     let mut root = enters(&place);
@@ -236,7 +236,7 @@ fn ephemeral_slice_ends_with_its_last_process() {
 
 #[test]
 fn forced_deletion_reports_killed_processes() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let mut root = enters(&place);
@@ -250,7 +250,7 @@ fn forced_deletion_reports_killed_processes() {
 }
 
 /// A root process of slice `a` other than this test, which can be killed.
-fn enters(place: &Place) -> Child {
+fn enters(place: &DaemonDirectories) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process_enters_a_slice", "--nocapture"]).stdout(Stdio::null());
     command.env("TRANCHE_TEST_ENTER", place.runtime().join("tranched.sock")).spawn().unwrap()
@@ -267,11 +267,11 @@ fn child_process_enters_a_slice() {
 
 #[test]
 fn shrink_below_use_refuses_new_memory() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let mut tenant = Tenant::spawn(&socket);
+    let mut tenant = TenantProcess::spawn(&socket);
     tenant.tell("attach");
     assert_eq!(tenant.tell("alloc 16000"), "ok");
     let to = |permille| v1::ResizeSliceRequest {
@@ -300,7 +300,7 @@ fn shrink_below_use_refuses_new_memory() {
 
 #[test]
 fn waiting_request_leaves_the_queue_with_its_client() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     let socket = place.runtime().join("tranched.sock");
     calls.create(fraction("a", 700)).unwrap();
@@ -323,12 +323,12 @@ fn waiting_request_leaves_the_queue_with_its_client() {
 
 #[test]
 fn restarted_daemon_restores_slices_processes_and_memory() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
     daemon.calls.create(fraction("idle", 100)).unwrap();
     let socket = daemon.calls.enter("a").unwrap().socket_path;
-    let (mut tenant, mut doomed) = (Tenant::spawn(&socket), Tenant::spawn(&socket));
+    let (mut tenant, mut doomed) = (TenantProcess::spawn(&socket), TenantProcess::spawn(&socket));
     tenant.tell("attach");
     doomed.tell("attach");
     assert_eq!(tenant.tell("alloc 6000"), "ok");
@@ -352,12 +352,12 @@ fn restarted_daemon_restores_slices_processes_and_memory() {
 
 #[test]
 fn corrupt_state_and_copy_keep_slices_of_live_processes() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
     daemon.calls.create(fraction("idle", 100)).unwrap();
     let socket = daemon.calls.enter("a").unwrap().socket_path;
-    let mut tenant = Tenant::spawn(&socket);
+    let mut tenant = TenantProcess::spawn(&socket);
     tenant.tell("attach");
     tenant.tell("alloc 6000");
     drop(daemon);
@@ -378,7 +378,7 @@ fn corrupt_state_and_copy_keep_slices_of_live_processes() {
 
 #[test]
 fn corrupt_state_is_replaced_by_its_copy() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("idle", 100)).unwrap();
     let before = daemon.calls.snapshot().slices;
@@ -394,7 +394,7 @@ fn corrupt_state_is_replaced_by_its_copy() {
 
 #[test]
 fn slice_of_a_missing_gpu_is_kept() {
-    let place = Place::new();
+    let place = DaemonDirectories::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 500) };
     place.start(&both).calls.create(on_second).unwrap();
@@ -416,7 +416,7 @@ fn slice_of_a_missing_gpu_is_kept() {
 
 #[test]
 fn foreign_processes_are_shown_and_lost_gpus_closed() {
-    let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
+    let (place, driver) = (DaemonDirectories::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     driver.set_process(v100(0).uuid, me(), Bytes::mib(77));
     let view = calls.snapshot();
@@ -432,7 +432,7 @@ fn foreign_processes_are_shown_and_lost_gpus_closed() {
 
 #[test]
 fn fault_is_shown_until_its_gpu_stays_healthy() {
-    let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
+    let (place, driver) = (DaemonDirectories::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     let fault = GpuFault { gpu: Some(v100(1).uuid), xid: Xid::new(48) };
     let view = calls.wait_until("the fault is heard", |view| {
@@ -446,7 +446,7 @@ fn fault_is_shown_until_its_gpu_stays_healthy() {
 
 #[test]
 fn fault_without_gpu_concerns_unresponsive_gpus() {
-    let (place, driver) = (Place::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
+    let (place, driver) = (DaemonDirectories::new(), ScriptedDriver::new(vec![v100(0), v100(1)]));
     let calls = &mut place.start(&driver).calls;
     driver.lose(v100(1).uuid);
     let view = calls.wait_until("the fault is heard", |view| {
@@ -458,11 +458,11 @@ fn fault_without_gpu_concerns_unresponsive_gpus() {
 
 #[test]
 fn tenants_cannot_write_limits_or_stop_the_daemon() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     let slice = calls.create(fraction("a", 500)).unwrap();
     let socket = calls.enter("a").unwrap().socket_path;
-    let mut tenant = Tenant::spawn(&socket);
+    let mut tenant = TenantProcess::spawn(&socket);
     tenant.tell("attach");
     if slice.tier_reason.contains("cannot write") {
         assert_eq!(tenant.tell("write-control"), format!("refused {}", libc::EROFS));
@@ -480,7 +480,7 @@ fn tenants_cannot_write_limits_or_stop_the_daemon() {
 
 #[test]
 fn sockets_and_regions_have_required_permissions() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;
     calls.create(fraction("a", 500)).unwrap();
     let mode = |path: &str| fs::metadata(place.runtime().join(path)).unwrap().permissions().mode() & 0o777;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::Fault;
+use crate::error::CdiFault;
 use crate::library::is_clean;
 use crate::names;
-use crate::spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec};
+use crate::spec::{CdiHook, ContainerEdits, DeviceNode, Mount, Spec};
 
 /// Hook names of the OCI runtime specification.
 const HOOKS: &[&str] =
@@ -16,20 +16,20 @@ impl Spec {
     ///
     /// # Errors
     /// The first violation.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), CdiFault> {
         version(&self.cdi_version)?;
         let why = "it takes the form vendor/class";
         valid(names::is_kind(&self.kind), "the kind", &self.kind, why)?;
         self.container_edits.check()?;
         if self.devices.is_empty() {
-            return Err(Fault::NoDevices);
+            return Err(CdiFault::NoDevices);
         }
         let mut seen = BTreeSet::new();
         for device in &self.devices {
             let why = "it takes letters, digits and, between these, '_', '-', '.' and ':'";
             valid(names::is_device(&device.name), "the device name", &device.name, why)?;
             if !seen.insert(&device.name) {
-                return Err(Fault::Twice(device.name.clone()));
+                return Err(CdiFault::Twice(device.name.clone()));
             }
             device.container_edits.check()?;
         }
@@ -39,7 +39,7 @@ impl Spec {
 
 impl ContainerEdits {
     /// Validates the edits as container runtimes do.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), CdiFault> {
         self.env.iter().try_for_each(|entry| variable(entry))?;
         self.device_nodes.iter().try_for_each(node)?;
         self.hooks.iter().try_for_each(hook)?;
@@ -48,21 +48,21 @@ impl ContainerEdits {
 }
 
 /// Accepts versions 0.3.0 to 1.x.
-fn version(text: &str) -> Result<(), Fault> {
+fn version(text: &str) -> Result<(), CdiFault> {
     let numbers: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
     match numbers.as_deref() {
         Some([1, _, _]) => Ok(()),
         Some([0, minor, _]) if *minor >= 3 => Ok(()),
-        _ => Err(Fault::Version(text.to_owned())),
+        _ => Err(CdiFault::Version(text.to_owned())),
     }
 }
 
-fn variable(entry: &str) -> Result<(), Fault> {
+fn variable(entry: &str) -> Result<(), CdiFault> {
     let named = entry.split_once('=').is_some_and(|(name, _)| !name.is_empty());
     valid(named && !entry.contains('\0'), "the variable", entry, "it takes the form NAME=text")
 }
 
-fn node(node: &DeviceNode) -> Result<(), Fault> {
+fn node(node: &DeviceNode) -> Result<(), CdiFault> {
     path("the device node", &node.path)?;
     node.host_path.iter().try_for_each(|host| path("the device node", host))?;
     let permissions = node.permissions.as_deref().unwrap_or_default();
@@ -70,13 +70,13 @@ fn node(node: &DeviceNode) -> Result<(), Fault> {
     valid(known, "the permissions", permissions, "they are some of r, w and m")
 }
 
-fn hook(hook: &Hook) -> Result<(), Fault> {
+fn hook(hook: &CdiHook) -> Result<(), CdiFault> {
     let known = HOOKS.contains(&hook.hook_name.as_str());
     valid(known, "the hook name", &hook.hook_name, "the OCI runtime specification knows no such time")?;
     path("the hook's program", &hook.path)
 }
 
-fn mount(mount: &Mount) -> Result<(), Fault> {
+fn mount(mount: &Mount) -> Result<(), CdiFault> {
     path("the mount's place in the container", &mount.container_path)?;
     // File systems other than bind mounts are created, and their source is a name, not a path.
     let made = mount.kind.as_deref().is_some_and(|kind| !["", "none", "bind"].contains(&kind));
@@ -88,10 +88,10 @@ fn mount(mount: &Mount) -> Result<(), Fault> {
     }
 }
 
-fn path(what: &'static str, text: &str) -> Result<(), Fault> {
+fn path(what: &'static str, text: &str) -> Result<(), CdiFault> {
     valid(is_clean(text), what, text, "it takes an absolute path without '.', '..' and empty parts")
 }
 
-fn valid(good: bool, what: &'static str, value: &str, why: &'static str) -> Result<(), Fault> {
-    if good { Ok(()) } else { Err(Fault::Value { what, value: value.to_owned(), why }) }
+fn valid(good: bool, what: &'static str, value: &str, why: &'static str) -> Result<(), CdiFault> {
+    if good { Ok(()) } else { Err(CdiFault::Value { what, value: value.to_owned(), why }) }
 }

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
 
-use crate::error::{BadSpec, Fault};
-use crate::facts::{COMPAT_HOME, Driver, Facts, PRELOAD_LIST};
+use crate::error::{BadSpec, CdiFault};
+use crate::facts::{COMPAT_HOME, Facts, LibraryFile, PRELOAD_LIST};
 use crate::found::bound;
-use crate::library::{Governed, is_clean};
+use crate::library::{GovernedLibrary, is_clean};
 use crate::names;
-use crate::spec::{ContainerEdits, Device, Mount, Spec};
+use crate::spec::{CdiDevice, ContainerEdits, Mount, Spec};
 
 /// Folder of the slice's socket in its containers.
 const SOCKET_FOLDER: &str = "/run/tranche/slice";
@@ -44,7 +44,7 @@ pub struct Preload {
 
 impl Shim {
     /// Checks that all paths can be mounted.
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), CdiFault> {
         let preload = self.preload.as_ref();
         let places = [
             ("the library for libcuda's place", Some(&self.libcuda)),
@@ -55,7 +55,7 @@ impl Shim {
         ];
         let odd = places.into_iter().find(|(_, path)| path.is_some_and(|path| !is_clean(path)));
         match odd {
-            Some((what, Some(path))) => Err(Fault::Place { what, path: path.clone() }),
+            Some((what, Some(path))) => Err(CdiFault::Place { what, path: path.clone() }),
             _ => Ok(()),
         }
     }
@@ -90,7 +90,7 @@ impl Injection {
         self.write(facts).map_err(|fault| fault.of(&names::qualified(&self.slice)))
     }
 
-    fn write(&self, facts: &Facts) -> Result<Spec, Fault> {
+    fn write(&self, facts: &Facts) -> Result<Spec, CdiFault> {
         let mut edits = match &self.shim {
             None => facts.whole.clone(),
             Some(shim) => {
@@ -105,7 +105,7 @@ impl Injection {
         let spec = Spec {
             cdi_version: version(&edits, &facts.version).to_owned(),
             kind: names::KIND.into(),
-            devices: vec![Device { name: self.slice.to_string(), container_edits: edits }],
+            devices: vec![CdiDevice { name: self.slice.to_string(), container_edits: edits }],
             container_edits: ContainerEdits::default(),
         };
         spec.check()?;
@@ -115,7 +115,9 @@ impl Injection {
     /// Edits with the shim in the driver's places, and the driver where the shim expects it.
     fn governed(&self, shim: &Shim, facts: &Facts) -> ContainerEdits {
         let mut edits = facts.rest.clone();
-        for (library, file) in [(Governed::Cuda, &shim.libcuda), (Governed::Nvml, &shim.libnvml)] {
+        for (library, file) in
+            [(GovernedLibrary::Cuda, &shim.libcuda), (GovernedLibrary::Nvml, &shim.libnvml)]
+        {
             edits.mounts.extend(replaced(library, file, facts.driver(library)));
         }
         edits.mounts.push(nothing(COMPAT_HOME));
@@ -140,7 +142,11 @@ impl Spec {
     }
 }
 
-fn replaced<'a>(library: Governed, file: &'a str, driver: &'a Driver) -> impl Iterator<Item = Mount> + 'a {
+fn replaced<'a>(
+    library: GovernedLibrary,
+    file: &'a str,
+    driver: &'a LibraryFile,
+) -> impl Iterator<Item = Mount> + 'a {
     let places = driver.places.iter().map(|place| bound(file, place.clone()));
     places.chain([bound(&driver.file, library.alias())])
 }

@@ -7,12 +7,12 @@ pub struct BadSpec {
     /// Path of the file, or another source in words.
     pub origin: String,
     /// Fault that was found in it.
-    pub fault: Fault,
+    pub fault: CdiFault,
 }
 
 /// Fault of a document or of a node's description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum CdiFault {
     /// The content is not YAML or JSON of the expected form.
     #[error("it cannot be read: {0}")]
     Form(String),
@@ -66,7 +66,7 @@ pub enum Fault {
     Disagree(String),
 }
 
-impl Fault {
+impl CdiFault {
     /// Advice for the operator.
     fn remedy(&self) -> &'static str {
         match self {

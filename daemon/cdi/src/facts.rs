@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::error::Fault;
+use crate::error::CdiFault;
 use crate::hooks;
-use crate::library::{Governed, folder, within};
+use crate::library::{GovernedLibrary, folder, within};
 use crate::spec::{ContainerEdits, Mount};
 
 /// Folder in which images bring a driver of their own; empty in a slice's containers.
@@ -20,7 +20,7 @@ const OUR_VARIABLES: [&str; 3] = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICE
 
 /// A library of the driver that the shim replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Driver {
+pub struct LibraryFile {
     /// The file on the node.
     pub file: String,
     /// Paths at which a container's loader may find it.
@@ -31,9 +31,9 @@ pub struct Driver {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The driver's `libcuda`.
-    pub cuda: Driver,
+    pub cuda: LibraryFile,
     /// NVML library of the driver.
-    pub nvml: Driver,
+    pub nvml: LibraryFile,
     /// All other edits: device nodes, other libraries, hooks, variables.
     pub(crate) rest: ContainerEdits,
     /// All edits, with the driver's libraries and the links to them.
@@ -44,7 +44,7 @@ pub struct Facts {
 
 impl Facts {
     /// Separates the governed libraries from the other edits.
-    pub(crate) fn of(edits: ContainerEdits, version: &str) -> Result<Self, Fault> {
+    pub(crate) fn of(edits: ContainerEdits, version: &str) -> Result<Self, CdiFault> {
         let whole = passable(edits)?;
         let mut rest = whole.clone();
         let mut places = BTreeSet::new();
@@ -52,8 +52,8 @@ impl Facts {
         let (governed, others) = rest.mounts.drain(..).partition(|mount| library(mount).is_some());
         rest.mounts = others;
         let governed: Vec<Mount> = governed;
-        let mut cuda = driver(Governed::Cuda, &governed, &places)?;
-        let mut nvml = driver(Governed::Nvml, &governed, &places)?;
+        let mut cuda = driver(GovernedLibrary::Cuda, &governed, &places)?;
+        let mut nvml = driver(GovernedLibrary::Nvml, &governed, &places)?;
         for driver in [&mut cuda, &mut nvml] {
             // A file under another name on the node may also be mounted under that name.
             rest.mounts.retain(|mount| mount.host_path != driver.file);
@@ -65,20 +65,20 @@ impl Facts {
         Ok(Self { cuda, nvml, rest, whole, version: version.to_owned() })
     }
 
-    pub(crate) fn driver(&self, library: Governed) -> &Driver {
+    pub(crate) fn driver(&self, library: GovernedLibrary) -> &LibraryFile {
         match library {
-            Governed::Cuda => &self.cuda,
-            Governed::Nvml => &self.nvml,
+            GovernedLibrary::Cuda => &self.cuda,
+            GovernedLibrary::Nvml => &self.nvml,
         }
     }
 }
 
 /// Drops edits that slices do not get, and rejects those that conflict with a slice's own.
-fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, Fault> {
+fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, CdiFault> {
     edits.mounts.retain(|mount| !within(&mount.container_path, COMPAT_HOME));
     let ours = |path: &str| within(path, OUR_HOME) || path == PRELOAD_LIST;
     if let Some(mount) = edits.mounts.iter().find(|mount| ours(&mount.container_path)) {
-        return Err(Fault::Occupied(mount.container_path.clone()));
+        return Err(CdiFault::Occupied(mount.container_path.clone()));
     }
     edits.env.retain(|entry| !OUR_VARIABLES.contains(&variable(entry)));
     edits.hooks.retain(|hook| !hooks::prefers_image(hook));
@@ -89,15 +89,15 @@ fn passable(mut edits: ContainerEdits) -> Result<ContainerEdits, Fault> {
 }
 
 /// The library of a mount, by the name of its file or of its path.
-fn library(mount: &Mount) -> Option<Governed> {
-    Governed::named(&mount.container_path).or_else(|| Governed::named(&mount.host_path))
+fn library(mount: &Mount) -> Option<GovernedLibrary> {
+    GovernedLibrary::named(&mount.container_path).or_else(|| GovernedLibrary::named(&mount.host_path))
 }
 
 fn driver(
-    wanted: Governed,
+    wanted: GovernedLibrary,
     mounts: &[Mount],
-    linked: &BTreeSet<(Governed, String)>,
-) -> Result<Driver, Fault> {
+    linked: &BTreeSet<(GovernedLibrary, String)>,
+) -> Result<LibraryFile, CdiFault> {
     let mounts: Vec<&Mount> = mounts.iter().filter(|mount| library(mount) == Some(wanted)).collect();
     let file = file(wanted, &mounts)?.to_owned();
     let mut places: BTreeSet<String> = mounts.iter().map(|mount| mount.container_path.clone()).collect();
@@ -105,7 +105,7 @@ fn driver(
         places.extend([wanted.soname(), wanted.plain()].map(|name| format!("{folder}/{name}")));
     }
     places.extend(linked.iter().filter(|(library, _)| *library == wanted).map(|(_, place)| place.clone()));
-    Ok(Driver { file, places })
+    Ok(LibraryFile { file, places })
 }
 
 /// Path of the file in the container, if its folder is mounted as a whole.
@@ -116,7 +116,7 @@ fn brought(mount: &Mount, file: &str) -> Option<String> {
 
 /// The driver's file for this machine's word size. Programs of another word size find no driver, since the
 /// shim that hides theirs cannot be loaded.
-fn file<'a>(wanted: Governed, mounts: &[&'a Mount]) -> Result<&'a str, Fault> {
+fn file<'a>(wanted: GovernedLibrary, mounts: &[&'a Mount]) -> Result<&'a str, CdiFault> {
     let narrow = |path: &str| path.contains("/i386-linux-gnu/") || path.contains("/lib32/");
     let mut files: Vec<&str> = mounts
         .iter()
@@ -124,16 +124,16 @@ fn file<'a>(wanted: Governed, mounts: &[&'a Mount]) -> Result<&'a str, Fault> {
         .map(|mount| mount.host_path.as_str())
         .collect();
     files.sort_unstable_by_key(|file| (version(wanted, file).is_none(), *file));
-    let first = *files.first().ok_or(Fault::NoLibrary(wanted.soname()))?;
+    let first = *files.first().ok_or(CdiFault::NoLibrary(wanted.soname()))?;
     let other = files.iter().find(|file| {
         version(wanted, file)
             .is_some_and(|other| version(wanted, first).is_some_and(|version| version != other))
     });
-    other.map_or(Ok(first), |other| Err(Fault::TwoDrivers(first.to_owned(), (*other).to_owned())))
+    other.map_or(Ok(first), |other| Err(CdiFault::TwoDrivers(first.to_owned(), (*other).to_owned())))
 }
 
 /// Driver version in a file name: `550.163.01` of `libcuda.so.550.163.01`; `None` for shorter names.
-fn version(wanted: Governed, file: &str) -> Option<&str> {
+fn version(wanted: GovernedLibrary, file: &str) -> Option<&str> {
     let name = file.rsplit('/').next()?;
     name.strip_prefix(wanted.plain())?.strip_prefix('.').filter(|version| version.contains('.'))
 }
@@ -143,7 +143,7 @@ fn variable(entry: &str) -> &str {
 }
 
 /// Adds edits as a runtime does: later ones replace earlier ones.
-pub(crate) fn merge(into: &mut ContainerEdits, from: &ContainerEdits) -> Result<(), Fault> {
+pub(crate) fn merge(into: &mut ContainerEdits, from: &ContainerEdits) -> Result<(), CdiFault> {
     into.env.retain(|old| !from.env.iter().any(|new| variable(new) == variable(old)));
     into.env.extend(from.env.iter().cloned());
     into.device_nodes.retain(|old| !from.device_nodes.iter().any(|new| new.path == old.path));
@@ -162,6 +162,6 @@ pub(crate) fn merge(into: &mut ContainerEdits, from: &ContainerEdits) -> Result<
             Ok(())
         }
         (Some(old), _) if old == value => Ok(()),
-        _ => Err(Fault::Disagree(field.clone())),
+        _ => Err(CdiFault::Disagree(field.clone())),
     })
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{BadSpec, Fault};
+use crate::error::{BadSpec, CdiFault};
 use crate::facts::Facts;
 use crate::spec::{ContainerEdits, DeviceNode, Mount};
 
@@ -29,7 +29,7 @@ pub struct FoundLibrary {
 
 /// Findings. A simulated node has libraries, no device nodes, and variables with its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct NodeFindings {
     /// Device files of these GPUs and of all GPUs.
     pub device_nodes: Vec<String>,
     /// Libraries of the driver.
@@ -44,7 +44,7 @@ pub struct Found {
     pub env: Vec<String>,
 }
 
-impl Found {
+impl NodeFindings {
     /// Container edits for these findings.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Found {
         self.edits().and_then(|edits| Facts::of(edits, "0.5.0")).map_err(|fault| fault.of(origin))
     }
 
-    fn edits(&self) -> Result<ContainerEdits, Fault> {
+    fn edits(&self) -> Result<ContainerEdits, CdiFault> {
         let node = |path: &String| DeviceNode { path: path.clone(), ..DeviceNode::default() };
         let mut mounts: Vec<Mount> = self.files.iter().map(|file| bound(file, file.clone())).collect();
         mounts.extend(self.shared.iter().map(|file| written(file)));

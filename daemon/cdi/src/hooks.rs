@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::library::{Governed, is_clean};
-use crate::spec::Hook;
+use crate::library::{GovernedLibrary, is_clean};
+use crate::spec::CdiHook;
 
 /// Hooks that put the image's own driver first in the loader's cache, by both of their names.
 const COMPAT: [&str; 2] = ["enable-cuda-compat", "cudacompat"];
@@ -11,7 +11,7 @@ const COMPAT: [&str; 2] = ["enable-cuda-compat", "cudacompat"];
 const LINKS: &str = "create-symlinks";
 
 /// Tests if a hook prefers the image's own driver.
-pub(crate) fn prefers_image(hook: &Hook) -> bool {
+pub(crate) fn prefers_image(hook: &CdiHook) -> bool {
     hook.args.iter().any(|argument| COMPAT.contains(&argument.as_str()))
 }
 
@@ -19,7 +19,10 @@ pub(crate) fn prefers_image(hook: &Hook) -> bool {
 ///
 /// Links named like governed libraries are removed, since the shim is mounted there and a link cannot replace
 /// a mount. Their paths are added to `places`.
-pub(crate) fn harmless(mut hook: Hook, places: &mut BTreeSet<(Governed, String)>) -> Option<Hook> {
+pub(crate) fn harmless(
+    mut hook: CdiHook,
+    places: &mut BTreeSet<(GovernedLibrary, String)>,
+) -> Option<CdiHook> {
     if !hook.args.iter().any(|argument| argument == LINKS) {
         return Some(hook);
     }
@@ -29,7 +32,10 @@ pub(crate) fn harmless(mut hook: Hook, places: &mut BTreeSet<(Governed, String)>
 }
 
 /// Arguments without links to governed names, and whether other links remain.
-fn without_governed(arguments: &[String], places: &mut BTreeSet<(Governed, String)>) -> (Vec<String>, bool) {
+fn without_governed(
+    arguments: &[String],
+    places: &mut BTreeSet<(GovernedLibrary, String)>,
+) -> (Vec<String>, bool) {
     let (mut kept, mut left) = (Vec::new(), false);
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -39,7 +45,8 @@ fn without_governed(arguments: &[String], places: &mut BTreeSet<(Governed, Strin
             None => None,
         };
         let place = link.and_then(|link| link.rsplit_once("::")).map(|(_, place)| place);
-        if let Some((library, place)) = place.and_then(|place| Some((Governed::named(place)?, place))) {
+        if let Some((library, place)) = place.and_then(|place| Some((GovernedLibrary::named(place)?, place)))
+        {
             if is_clean(place) {
                 places.insert((library, place.to_owned()));
             }
@@ -56,13 +63,13 @@ fn without_governed(arguments: &[String], places: &mut BTreeSet<(Governed, Strin
 mod tests {
     use super::*;
 
-    fn hook(args: &[&str]) -> Hook {
+    fn hook(args: &[&str]) -> CdiHook {
         let args = args.iter().map(|&argument| argument.to_owned()).collect();
-        Hook {
+        CdiHook {
             hook_name: "createContainer".into(),
             path: "/usr/bin/nvidia-cdi-hook".into(),
             args,
-            ..Hook::default()
+            ..CdiHook::default()
         }
     }
 

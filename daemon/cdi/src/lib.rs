@@ -1,7 +1,7 @@
 //! CDI documents (Container Device Interface) for slices.
 //!
-//! [`NodeSpec`] reads the file of NVIDIA's tool about the node's GPUs, or [`Found`] holds what was found
-//! without it; [`Source`] is either and yields [`Facts`]. [`Injection`] combines facts and a slice into the
+//! [`NodeSpec`] reads the file of NVIDIA's tool about the node's GPUs, or [`NodeFindings`] holds what was found
+//! without it; [`FactSource`] is either and yields [`Facts`]. [`Injection`] combines facts and a slice into the
 //! document for container runtimes.
 //!
 //! Laws: this crate is pure, and its output is deterministic, byte for byte. A document for part of a GPU
@@ -25,9 +25,9 @@ mod source;
 pub mod spec;
 
 pub use document::{Injection, Preload, Shim};
-pub use error::{BadSpec, Fault};
-pub use facts::{Driver, Facts};
-pub use found::{Found, FoundLibrary};
-pub use library::Governed;
-pub use node::{Gpu, NodeSpec};
-pub use source::Source;
+pub use error::{BadSpec, CdiFault};
+pub use facts::{Facts, LibraryFile};
+pub use found::{FoundLibrary, NodeFindings};
+pub use library::GovernedLibrary;
+pub use node::{CdiGpu, NodeSpec};
+pub use source::FactSource;

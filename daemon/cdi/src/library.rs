@@ -2,7 +2,7 @@
 
 /// A library that the shim replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Governed {
+pub enum GovernedLibrary {
     /// Library of the driver API.
     Cuda,
     /// Library of the management API.
@@ -12,7 +12,7 @@ pub enum Governed {
 /// Folder in which the shim's libraries expect the driver's own; see `shim/libcuda/build.rs`.
 pub(crate) const DRIVER_HOME: &str = "/run/tranche/driver";
 
-impl Governed {
+impl GovernedLibrary {
     /// Libraries that the shim stands in for.
     pub const ALL: [Self; 2] = [Self::Cuda, Self::Nvml];
 
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn library_is_recognised_by_all_names() {
         for name in ["libcuda.so", "/usr/lib64/libcuda.so.1", "/l/libcuda.so.550.163.01"] {
-            assert_eq!(Governed::named(name), Some(Governed::Cuda), "{name}");
+            assert_eq!(GovernedLibrary::named(name), Some(GovernedLibrary::Cuda), "{name}");
         }
-        assert_eq!(Governed::named("/l/libnvidia-ml.so.1"), Some(Governed::Nvml));
+        assert_eq!(GovernedLibrary::named("/l/libnvidia-ml.so.1"), Some(GovernedLibrary::Nvml));
         for other in
             ["/l/libcudadebugger.so.1", "/libcuda.so/x", "/l/libcuda.sox", "/l/libcuda-real.so.1", ""]
         {
-            assert_eq!(Governed::named(other), None, "{other}");
+            assert_eq!(GovernedLibrary::named(other), None, "{other}");
         }
     }
 

@@ -20,7 +20,7 @@ pub struct Spec {
     pub kind: String,
     /// Devices that a container may request by name.
     #[serde(default)]
-    pub devices: Vec<Device>,
+    pub devices: Vec<CdiDevice>,
     /// Edits for containers with any of the devices.
     #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
     pub container_edits: ContainerEdits,
@@ -29,7 +29,7 @@ pub struct Spec {
 /// A device of the document, with its edits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Device {
+pub struct CdiDevice {
     /// Name, which follows `vendor/class=` in requests.
     pub name: String,
     /// Edits for containers with the device.
@@ -49,7 +49,7 @@ pub struct ContainerEdits {
     pub device_nodes: Vec<DeviceNode>,
     /// Hooks that run during the container's creation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<CdiHook>,
     /// Mounts that the container gets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
@@ -104,7 +104,7 @@ pub struct Mount {
 /// A program that the runtime runs on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Hook {
+pub struct CdiHook {
     /// Name of the time at which it runs.
     pub hook_name: String,
     /// Path of the program.

@@ -24,7 +24,7 @@ pub struct Survey<T> {
 }
 
 /// A top-level key with its value.
-struct Entry {
+struct TopLevelKey {
     key: String,
     span: Range<usize>,
     line: usize,
@@ -63,7 +63,7 @@ fn read<T: DeserializeOwned>(text: &str, keys: &Keys) -> (Result<T, Error>, Vec<
 }
 
 /// Error of one key by itself, unless it is about the missing others.
-fn fault<T: DeserializeOwned>(text: &str, keys: &Keys, entry: &Entry) -> Option<Error> {
+fn fault<T: DeserializeOwned>(text: &str, keys: &Keys, entry: &TopLevelKey) -> Option<Error> {
     if entry.is_table {
         return None;
     }
@@ -74,13 +74,13 @@ fn fault<T: DeserializeOwned>(text: &str, keys: &Keys, entry: &Entry) -> Option<
     within.then_some(error)
 }
 
-fn entries(text: &str) -> Result<Vec<Entry>, Error> {
+fn entries(text: &str) -> Result<Vec<TopLevelKey>, Error> {
     let table = DeTable::parse(text)?.into_inner();
     let entry = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
         let span = key.span().start..value.span().end;
         let before = text.get(..span.start).unwrap_or_default();
         let is_table = value.get_ref().is_table() || before.trim_end().ends_with('[');
-        Entry { key: key.get_ref().to_string(), span, line: before.matches('\n').count() + 1, is_table }
+        TopLevelKey { key: key.get_ref().to_string(), span, line: before.matches('\n').count() + 1, is_table }
     };
     Ok(table.iter().map(entry).collect())
 }

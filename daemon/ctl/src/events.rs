@@ -51,16 +51,16 @@ fn line(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::event::{Happening, History, Kind};
+    use tranche_domain::event::{EventHistory, EventKind, Happening};
     use tranche_domain::id::{GpuUuid, HostPid};
 
     fn event(happening: Happening) -> Event {
-        History::keeping(1).enter(happening, 1_767_323_090_007).clone()
+        EventHistory::keeping(1).enter(happening, 1_767_323_090_007).clone()
     }
 
     #[test]
     fn event_is_one_line() {
-        let happening = Happening::new(Kind::UnderReported, "it holds 9 MiB and is charged 1 MiB");
+        let happening = Happening::new(EventKind::UnderReported, "it holds 9 MiB and is charged 1 MiB");
         let slice = "a".parse().unwrap();
         let whole = event(happening.of(&slice).on(GpuUuid::from_bytes([0; 16])).by(HostPid::new(7)));
         assert_eq!(
@@ -68,13 +68,13 @@ mod tests {
             "2026-01-02T03:04:50.007Z warning under-reported    slice a pid 7 \
              GPU-00000000-0000-0000-0000-000000000000: it holds 9 MiB and is charged 1 MiB"
         );
-        let bare = event(Happening::new(Kind::DaemonStarted, "ready"));
+        let bare = event(Happening::new(EventKind::DaemonStarted, "ready"));
         assert_eq!(line(&bare), "2026-01-02T03:04:50.007Z info    daemon-started   : ready");
     }
 
     #[test]
     fn untrusted_evidence_is_escaped() {
-        let mut event = event(Happening::new(Kind::ForeignProcess, ""));
+        let mut event = event(Happening::new(EventKind::ForeignProcess, ""));
         event.evidence = "\x1b[2J\u{9b}\n".into();
         assert!(line(&event).ends_with(": \\u{1b}[2J\\u{9b}\\n"), "{:?}", line(&event));
     }

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    JobSpec, JobState, JobView, Kind, Launch, ProjectName, Size, Submission, TerminationPolicy, Terms,
+    JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, ProjectName, Size, Submission,
+    TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_rpc::v1;
@@ -62,23 +63,23 @@ fn warning(args: &SubmitArgs) -> Option<String> {
 }
 
 fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
-    let kind = if args.interactive { Kind::Interactive } else { Kind::Training };
+    let kind = if args.interactive { JobKind::Interactive } else { JobKind::Training };
     let spec = JobSpec {
         project,
         name: args.name.clone(),
         size: size(args.share)?,
         kind,
-        preemptible: args.preemptible || kind == Kind::Training,
+        preemptible: args.preemptible || kind == JobKind::Training,
         priority: args.priority,
         parallelism: args.parallelism,
         completions: args.completions.unwrap_or(args.parallelism),
     };
-    let terms = Terms {
+    let terms = JobTerms {
         max_runtime: args.max_runtime,
         retries: args.retries,
         farewell: TerminationPolicy { warning: args.warn, grace: args.grace },
     };
-    let launch = Launch {
+    let launch = LaunchSpec {
         command: args.command.clone(),
         environment: environment::of_job(&args.env, args.clean_env)?,
         workdir: workdir(args.workdir.as_deref())?,

@@ -61,7 +61,7 @@ impl fmt::Display for Verb {
 
 /// Role of a peer towards the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PeerRole {
     /// Root, or the user whose own daemon it is.
     Operator,
     /// Member of the group that may create slices.
@@ -70,7 +70,7 @@ pub enum Standing {
     Stranger,
 }
 
-impl Standing {
+impl PeerRole {
     /// Role towards a slice that the peer created or not.
     pub const fn to_slice(self, made_it: bool) -> Relation {
         match (self, made_it) {
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn slice_role_depends_on_group_and_creator() {
         let all = |made_it| {
-            [Standing::Operator, Standing::Member, Standing::Stranger]
+            [PeerRole::Operator, PeerRole::Member, PeerRole::Stranger]
                 .map(|standing| standing.to_slice(made_it))
         };
         assert_eq!(all(true), [Relation::Operator, Relation::Owner, Relation::FormerOwner]);

@@ -1,6 +1,6 @@
 //! Shares of GPU time by virtual time.
 //!
-//! From the [`Terms`] of each slice and from observations of it ([`Observed`]) the arbiter decides on leases ([`Lease`]). It
+//! From the [`ComputeTerms`] of each slice and from observations of it ([`Observed`]) the arbiter decides on leases ([`LeaseDecision`]). It
 //! acts on nothing and measures nothing; every moment is an argument.
 
 mod arbiter;
@@ -18,5 +18,5 @@ mod verdict;
 pub use arbiter::Arbiter;
 pub use priority::{BadPriority, Priority};
 pub use rules::Rules;
-pub use terms::{ComputeMode, Decision, Gang, GangName, Lease, Observed, Terms, Why, Window};
+pub use terms::{ComputeMode, ComputeTerms, Decision, Gang, GangName, LeaseDecision, Observed, Why, Window};
 pub use time::{Instant, Nanos};

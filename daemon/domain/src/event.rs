@@ -13,8 +13,8 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use history::History;
-pub use throttle::{Pass, Throttle};
+pub use history::EventHistory;
+pub use throttle::{Throttle, ThrottleDecision};
 
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::text::{LONGEST_NAME, visible_within};
@@ -72,16 +72,16 @@ impl FromStr for Severity {
 /// Defines the kinds, each with its stable name and severity.
 macro_rules! kinds {
     ($($(#[$about:meta])* $kind:ident = $word:literal, $severity:ident;)*) => {
-        /// Kind of an event.
+        /// Occurrence that an event reports, by its stable name.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
-        pub enum Kind {
+        pub enum EventKind {
             $($(#[$about])* $kind,)*
             /// A kind that another version defines.
             Other(String),
         }
 
-        impl Kind {
+        impl EventKind {
             /// All kinds that this version defines.
             pub const KNOWN: &[Self] = &[$(Self::$kind),*];
 
@@ -196,25 +196,25 @@ kinds! {
     HistoryIncomplete = "history-incomplete", Warning;
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl From<String> for Kind {
+impl From<String> for EventKind {
     fn from(word: String) -> Self {
         Self::known(&word).unwrap_or(Self::Other(word))
     }
 }
 
-impl From<Kind> for String {
-    fn from(kind: Kind) -> Self {
+impl From<EventKind> for String {
+    fn from(kind: EventKind) -> Self {
         kind.as_str().to_string()
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for EventKind {
     type Err = Infallible;
 
     fn from_str(word: &str) -> Result<Self, Infallible> {
@@ -272,7 +272,7 @@ impl fmt::Display for Actor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
     /// Kind of the event.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The slice that it is about, if any.
     pub slice: Option<SliceName>,
     /// The GPU that it is about, if any.
@@ -287,7 +287,7 @@ pub struct Happening {
 
 impl Happening {
     /// An event with evidence; invisible characters are escaped, and overlong text is cut.
-    pub fn new(kind: Kind, evidence: impl fmt::Display) -> Self {
+    pub fn new(kind: EventKind, evidence: impl fmt::Display) -> Self {
         let evidence = visible_within(&evidence.to_string(), LONGEST);
         Self { kind, slice: None, gpu: None, pid: None, actor: None, evidence }
     }
@@ -327,7 +327,7 @@ pub struct Event {
     /// Severity by its kind.
     pub severity: Severity,
     /// Kind of the event.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The slice that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<SliceName>,
@@ -351,23 +351,23 @@ mod tests {
 
     #[test]
     fn kind_names_are_unique_and_parse_back() {
-        let words: BTreeSet<&str> = Kind::KNOWN.iter().map(Kind::as_str).collect();
-        assert_eq!(words.len(), Kind::KNOWN.len());
-        for kind in Kind::KNOWN {
-            assert_eq!(Kind::from(String::from(kind.clone())), *kind);
+        let words: BTreeSet<&str> = EventKind::KNOWN.iter().map(EventKind::as_str).collect();
+        assert_eq!(words.len(), EventKind::KNOWN.len());
+        for kind in EventKind::KNOWN {
+            assert_eq!(EventKind::from(String::from(kind.clone())), *kind);
             assert!(kind.as_str().chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{kind}");
         }
     }
 
     #[test]
     fn unknown_kind_name_is_preserved() {
-        let kind = Kind::from("gpu-melted".to_string());
+        let kind = EventKind::from("gpu-melted".to_string());
         assert_eq!((kind.as_str(), kind.severity()), ("gpu-melted", Severity::Warning));
     }
 
     #[test]
     fn untrusted_evidence_is_cut_and_escaped() {
-        let event = Happening::new(Kind::ForeignProcess, "\x1b[2J".to_string() + &"x".repeat(9999));
+        let event = Happening::new(EventKind::ForeignProcess, "\x1b[2J".to_string() + &"x".repeat(9999));
         assert!(
             event.evidence.len() == LONGEST && event.evidence.starts_with("\\u{1b}[2J"),
             "{}",

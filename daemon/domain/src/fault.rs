@@ -55,11 +55,11 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     quiet: Duration,
-    by_gpu: BTreeMap<GpuUuid, Gpu>,
+    by_gpu: BTreeMap<GpuUuid, FaultyGpu>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Gpu {
+struct FaultyGpu {
     faults: BTreeMap<Xid, Fault>,
     /// Time of the latest fault or failed check.
     well_since: Duration,

@@ -31,15 +31,17 @@ mod wait;
 
 pub use amount::{BadAmount, MilliGpus};
 pub use decision::Action;
-pub use job::{Job, JobId, JobSpec, Kind, MemberId, Size};
-pub use limits::{Activity, Overdue};
+pub use job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
+pub use limits::{MemberActivity, Overdue};
 pub use name::{JobName, ProjectName};
-pub use pool::{Gpu, GpuPool};
+pub use pool::{GpuPool, PoolGpu};
 pub use project::{Affinity, Project, ProjectRefusal};
 pub use refusal::{JobRefusal, MOST_JOBS_OF_A_USER, permit_another};
 pub use restore::SavedBinding;
 pub use scheduler::{Binding, Exit, Phase, QuotaScheduler};
-pub use submission::{BadWarning, Launch, ProjectChange, Submission, TerminationPolicy, Terms, Warning};
+pub use submission::{
+    BadWarning, JobTerms, LaunchSpec, ProjectChange, Submission, TerminationPolicy, Warning,
+};
 pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
 pub use view::{JobState, JobView, MemberView, ProjectView};
 pub use wait::Wait;

@@ -17,7 +17,7 @@ pub const RECALL_STEP: Bytes = Bytes::mib(64);
 
 /// The grants of one slice on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct GrantLedger {
     cap: Bytes,
     grants: BTreeMap<Seat, Bytes>,
     /// Charge for memory that several slots hold.
@@ -28,7 +28,7 @@ pub struct Ledger {
 
 /// Reply to a request for credit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CreditReply {
     /// The slot has enough already: another thread of the process was served first.
     Enough,
     /// The slot gets this much, already entered in the ledger.
@@ -41,14 +41,14 @@ pub enum Answer {
 
 /// Relation of the grants to the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CapRelation {
     /// The grants are within the cap.
     Within,
     /// The grants exceed the cap by this much, after a shrink.
     Over(Bytes),
 }
 
-impl Ledger {
+impl GrantLedger {
     /// A ledger without charges.
     pub const fn new(cap: Bytes) -> Self {
         Self { cap, grants: BTreeMap::new(), shared: Bytes::ZERO, beyond: BTreeMap::new() }
@@ -95,42 +95,42 @@ impl Ledger {
     }
 
     /// Relation of the grants to the cap.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> CapRelation {
         match self.total().checked_sub(self.cap) {
-            Some(excess) if excess > Bytes::ZERO => Standing::Over(excess),
-            _ => Standing::Within,
+            Some(excess) if excess > Bytes::ZERO => CapRelation::Over(excess),
+            _ => CapRelation::Within,
         }
     }
 
     /// Handles a request of `seat` to charge `want`. `unused` returns the unused part of a slot's grant as
     /// read from its credit word; it counts up to the grant.
-    pub fn ask(&mut self, seat: Seat, want: Bytes, unused: impl Fn(Seat) -> Bytes) -> Answer {
+    pub fn ask(&mut self, seat: Seat, want: Bytes, unused: impl Fn(Seat) -> Bytes) -> CreditReply {
         let spare = |seat: Seat| unused(seat).min(self.granted(seat));
-        if matches!(self.standing(), Standing::Over(_)) {
-            return Answer::Exhausted;
+        if matches!(self.standing(), CapRelation::Over(_)) {
+            return CreditReply::Exhausted;
         }
         let Some(missing) = want.checked_sub(spare(seat)).filter(|missing| *missing > Bytes::ZERO) else {
-            return Answer::Enough;
+            return CreditReply::Enough;
         };
         let free = self.uncommitted();
         if free >= missing {
             self.enter(seat, free);
-            return Answer::Grant(free);
+            return CreditReply::Grant(free);
         }
         let short = missing.saturating_sub(free);
         let mut siblings: Vec<(Seat, Bytes)> =
             self.grants.keys().filter(|other| **other != seat).map(|other| (*other, spare(*other))).collect();
         let available: Bytes = siblings.iter().map(|(_, spare)| *spare).sum();
         if available < short {
-            return Answer::Exhausted;
+            return CreditReply::Exhausted;
         }
         siblings.sort_by_key(|(seat, spare)| (core::cmp::Reverse(*spare), *seat));
-        Answer::Recall(plan(&siblings, short.max(RECALL_STEP)))
+        CreditReply::Recall(plan(&siblings, short.max(RECALL_STEP)))
     }
 
     /// Recalls that bring the sum within the cap, from the slots with the most unused credit first.
     pub fn trim(&self, unused: impl Fn(Seat) -> Bytes) -> Vec<(Seat, Bytes)> {
-        let Standing::Over(excess) = self.standing() else { return Vec::new() };
+        let CapRelation::Over(excess) = self.standing() else { return Vec::new() };
         let spare = |(seat, granted): (&Seat, &Bytes)| (*seat, unused(*seat).min(*granted));
         let mut seats: Vec<(Seat, Bytes)> = self.grants.iter().map(spare).collect();
         seats.sort_by_key(|(seat, spare)| (core::cmp::Reverse(*spare), *seat));
@@ -201,7 +201,7 @@ impl Ledger {
         news
     }
 
-    /// Sets the cap. Recalls nothing; see [`Ledger::trim`].
+    /// Sets the cap. Recalls nothing; see [`GrantLedger::trim`].
     pub fn set_cap(&mut self, cap: Bytes) {
         self.cap = cap;
     }

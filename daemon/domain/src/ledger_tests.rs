@@ -21,7 +21,7 @@ impl Words {
         self.0.values().map(|(_, used)| *used).sum()
     }
 
-    fn recall(&mut self, ledger: &mut Ledger, plan: Vec<(Seat, Bytes)>) {
+    fn recall(&mut self, ledger: &mut GrantLedger, plan: Vec<(Seat, Bytes)>) {
         for (seat, most) in plan {
             let got = self.unused(seat).min(most);
             let word = self.0.entry(seat).or_default();
@@ -31,17 +31,17 @@ impl Words {
     }
 
     /// Charges a process, with requests for credit as the shim sends them.
-    fn charge(&mut self, ledger: &mut Ledger, seat: Seat, want: Bytes) -> bool {
+    fn charge(&mut self, ledger: &mut GrantLedger, seat: Seat, want: Bytes) -> bool {
         loop {
             let unused = |other| self.unused(other);
             match ledger.ask(seat, want, unused) {
-                Answer::Enough => break,
-                Answer::Grant(more) => {
+                CreditReply::Enough => break,
+                CreditReply::Grant(more) => {
                     let word = self.0.entry(seat).or_default();
                     word.0 = word.0.saturating_add(more);
                 }
-                Answer::Recall(plan) => self.recall(ledger, plan),
-                Answer::Exhausted => return false,
+                CreditReply::Recall(plan) => self.recall(ledger, plan),
+                CreditReply::Exhausted => return false,
             }
         }
         let word = self.0.entry(seat).or_default();
@@ -52,14 +52,14 @@ impl Words {
 
 #[test]
 fn the_first_to_ask_gets_all_that_is_uncommitted() {
-    let mut ledger = Ledger::new(Bytes::mib(100));
-    assert_eq!(ledger.ask(A, Bytes::mib(2), none), Answer::Grant(Bytes::mib(100)));
+    let mut ledger = GrantLedger::new(Bytes::mib(100));
+    assert_eq!(ledger.ask(A, Bytes::mib(2), none), CreditReply::Grant(Bytes::mib(100)));
     assert_eq!(ledger.uncommitted(), Bytes::ZERO);
 }
 
 #[test]
 fn unused_credit_moves_to_a_sibling_before_it_is_refused() {
-    let (mut ledger, mut words) = (Ledger::new(Bytes::mib(100)), Words::default());
+    let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(100)), Words::default());
     assert!(words.charge(&mut ledger, A, Bytes::mib(30)));
     assert!(words.charge(&mut ledger, B, Bytes::mib(70)));
     assert!(!words.charge(&mut ledger, B, Bytes::mib(1)));
@@ -68,7 +68,7 @@ fn unused_credit_moves_to_a_sibling_before_it_is_refused() {
 
 #[test]
 fn more_than_the_cap_is_refused_without_taking_anything_from_anybody() {
-    let (mut ledger, mut words) = (Ledger::new(Bytes::mib(100)), Words::default());
+    let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(100)), Words::default());
     assert!(words.charge(&mut ledger, A, Bytes::mib(1)));
     let before = ledger.clone();
     assert!(!words.charge(&mut ledger, B, Bytes::mib(100)));
@@ -77,24 +77,24 @@ fn more_than_the_cap_is_refused_without_taking_anything_from_anybody() {
 
 #[test]
 fn after_a_shrink_below_use_nothing_is_granted_until_use_has_fallen() {
-    let (mut ledger, mut words) = (Ledger::new(Bytes::mib(100)), Words::default());
+    let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(100)), Words::default());
     assert!(words.charge(&mut ledger, A, Bytes::mib(80)));
     ledger.set_cap(Bytes::mib(50));
     let plan = ledger.trim(|seat| words.unused(seat));
     words.recall(&mut ledger, plan);
-    assert_eq!(ledger.standing(), Standing::Over(Bytes::mib(30)));
+    assert_eq!(ledger.standing(), CapRelation::Over(Bytes::mib(30)));
     assert!(!words.charge(&mut ledger, A, Bytes::mib(1)));
     // The process frees 60 MiB and, being over the cap, gives the credit back with them.
     words.0.insert(A, (Bytes::mib(20), Bytes::mib(20)));
     assert_eq!(ledger.observe(A, Bytes::mib(20)), Bytes::ZERO);
-    assert_eq!(ledger.standing(), Standing::Within);
+    assert_eq!(ledger.standing(), CapRelation::Within);
     assert!(words.charge(&mut ledger, A, Bytes::mib(30)));
     assert!(!words.charge(&mut ledger, A, Bytes::mib(1)));
 }
 
 #[test]
 fn a_word_that_claims_more_than_was_granted_is_not_believed() {
-    let mut ledger = Ledger::new(Bytes::mib(100));
+    let mut ledger = GrantLedger::new(Bytes::mib(100));
     ledger.ask(A, Bytes::mib(1), none);
     assert_eq!(ledger.observe(A, Bytes::mib(500)), Bytes::mib(400));
     assert_eq!(ledger.granted(A), Bytes::mib(100));
@@ -102,10 +102,10 @@ fn a_word_that_claims_more_than_was_granted_is_not_believed() {
 
 #[test]
 fn a_restart_takes_over_grants_but_not_beyond_the_cap() {
-    let mut ledger = Ledger::new(Bytes::mib(100));
+    let mut ledger = GrantLedger::new(Bytes::mib(100));
     assert_eq!(ledger.restore(A, Bytes::mib(80), Bytes::mib(10)), Bytes::mib(80));
     assert_eq!(ledger.restore(B, Bytes::mib(80), Bytes::mib(15)), Bytes::mib(20));
-    assert_eq!(ledger.standing(), Standing::Within);
+    assert_eq!(ledger.standing(), CapRelation::Within);
 }
 
 #[derive(Clone, Debug)]
@@ -130,9 +130,9 @@ proptest! {
     fn whatever_happens_grants_are_conserved_and_within_the_cap(
         steps in proptest::collection::vec(any_step(), 0..60)
     ) {
-        let (mut ledger, mut words) = (Ledger::new(Bytes::mib(200)), Words::default());
+        let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(200)), Words::default());
         for step in steps {
-            let over = ledger.standing() != Standing::Within;
+            let over = ledger.standing() != CapRelation::Within;
             let before = ledger.total();
             match step {
                 Step::Charge(seat, mib) => {
@@ -158,10 +158,10 @@ proptest! {
                 prop_assert!(used <= granted);
             }
             match ledger.standing() {
-                Standing::Within => {
+                CapRelation::Within => {
                     prop_assert_eq!(ledger.total().saturating_add(ledger.uncommitted()), ledger.cap());
                 }
-                Standing::Over(excess) => {
+                CapRelation::Over(excess) => {
                     prop_assert_eq!(words.used(), ledger.cap().saturating_add(excess), "all of it in use");
                 }
             }
@@ -172,7 +172,7 @@ proptest! {
     fn a_charge_is_refused_only_if_it_would_exceed_the_cap(
         charges in proptest::collection::vec((0u16..5, 1u64..90), 1..40)
     ) {
-        let (mut ledger, mut words) = (Ledger::new(Bytes::mib(256)), Words::default());
+        let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(256)), Words::default());
         for (seat, mib) in charges {
             let fits = words.used().saturating_add(Bytes::mib(mib)) <= ledger.cap();
             prop_assert_eq!(words.charge(&mut ledger, Seat(seat), Bytes::mib(mib)), fits);

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
 use crate::jobs::MemberId;
-use crate::placement::{self, Place, Room};
+use crate::placement::{self, GpuRoom, PlacedPart};
 use crate::pod::PodContainer;
 use crate::request::{Resize, SliceRequest};
 use crate::slice::{Part, Slice};
@@ -213,13 +213,13 @@ impl Node {
     }
 
     /// All GPUs with their free memory and compute.
-    pub fn rooms(&self) -> Vec<Room> {
+    pub fn rooms(&self) -> Vec<GpuRoom> {
         self.gpus.iter().map(|gpu| self.room(gpu)).collect()
     }
 
-    fn room(&self, gpu: &Gpu) -> Room {
+    fn room(&self, gpu: &Gpu) -> GpuRoom {
         let (memory, compute) = self.committed(gpu.uuid);
-        Room {
+        GpuRoom {
             index: gpu.index,
             uuid: gpu.uuid,
             island: gpu.island,
@@ -233,7 +233,7 @@ impl Node {
     }
 
     /// Places for a request, with its compute request and limit.
-    fn plan(&self, request: &SliceRequest) -> Result<(Vec<Place>, Permille, Permille), Refusal> {
+    fn plan(&self, request: &SliceRequest) -> Result<(Vec<PlacedPart>, Permille, Permille), Refusal> {
         if let Some(name) = request.name.as_ref().filter(|name| self.slices.contains_key(*name)) {
             return Err(Refusal::Exists(name.clone()));
         }

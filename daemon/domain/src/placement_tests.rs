@@ -12,9 +12,9 @@ fn uuid(index: u32) -> GpuUuid {
     GpuUuid::from_bytes(u128::from(index).to_be_bytes())
 }
 
-fn room(index: u32, used: u32) -> Room {
+fn room(index: u32, used: u32) -> GpuRoom {
     let capacity = Bytes::mib(32510);
-    Room {
+    GpuRoom {
         index,
         uuid: uuid(index),
         island: index / 8,
@@ -29,19 +29,19 @@ fn room(index: u32, used: u32) -> Room {
 
 fn part(share: u32) -> Demand {
     let share = permille(share);
-    Demand::Part { memory: Memory::Share(share), compute: Compute::Share(share) }
+    Demand::Part { memory: MemoryDemand::Share(share), compute: ComputeDemand::Share(share) }
 }
 
 fn whole(count: u32) -> Demand {
     Demand::Whole(NonZeroU32::new(count).unwrap())
 }
 
-fn indices(rooms: &[Room], places: &[Place]) -> Vec<u32> {
-    let index = |place: &Place| rooms.iter().find(|room| room.uuid == place.gpu).unwrap().index;
+fn indices(rooms: &[GpuRoom], places: &[PlacedPart]) -> Vec<u32> {
+    let index = |place: &PlacedPart| rooms.iter().find(|room| room.uuid == place.gpu).unwrap().index;
     places.iter().map(index).collect()
 }
 
-fn chosen(rooms: &[Room], demand: Demand) -> Vec<u32> {
+fn chosen(rooms: &[GpuRoom], demand: Demand) -> Vec<u32> {
     indices(rooms, &place(rooms, demand, &[]).unwrap())
 }
 
@@ -59,8 +59,8 @@ fn cordon() -> Cordon {
     Cordon { by_uid: 0, since_unix_ms: 5, reason: "fan".parse().ok(), told }
 }
 
-fn cordoned(index: u32, used: u32) -> Room {
-    Room { cordon: Some(cordon()), ..room(index, used) }
+fn cordoned(index: u32, used: u32) -> GpuRoom {
+    GpuRoom { cordon: Some(cordon()), ..room(index, used) }
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_cordoned_gpu_is_passed_over_and_said_to_be_so() {
     let refused = place(&[cordoned(0, 0)], part(500), &[]).unwrap_err();
     assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Uncordoned, .. }));
     assert!(refused.to_string().ends_with("(`tranche gpu uncordon`, or ask to wait)"), "{refused}");
-    let mig = Room { obstacle: Some("MIG".to_string()), ..cordoned(0, 0) };
+    let mig = GpuRoom { obstacle: Some("MIG".to_string()), ..cordoned(0, 0) };
     let refused = place(&[mig], part(500), &[]).unwrap_err();
     assert!(
         matches!(refused, Unplaceable::NoRoom { ever: Ever::Never, .. }),
@@ -99,13 +99,13 @@ fn equal_gpus_are_taken_by_index() {
 
 #[test]
 fn room_in_memory_alone_is_not_room() {
-    let full = Room { free_compute: permille(100), ..room(0, 500) };
+    let full = GpuRoom { free_compute: permille(100), ..room(0, 500) };
     assert_eq!(chosen(&[full, room(1, 0)], part(400)), [1]);
 }
 
 #[test]
 fn whole_gpus_come_from_one_island_and_the_fuller_one() {
-    let mut rooms: Vec<Room> = (0..16).map(|index| room(index, 0)).collect();
+    let mut rooms: Vec<GpuRoom> = (0..16).map(|index| room(index, 0)).collect();
     for (index, taken) in rooms.iter_mut().enumerate().take(4) {
         *taken = room(index as u32, 1);
     }
@@ -125,8 +125,8 @@ fn a_slice_that_does_not_fit_says_what_is_free() {
 
 #[test]
 fn a_slice_that_can_never_fit_is_told_so() {
-    let memory = Memory::Bytes(Bytes::mib(40000));
-    let refused = place(&[room(0, 0)], Demand::Part { memory, compute: Compute::LikeMemory }, &[]);
+    let memory = MemoryDemand::Bytes(Bytes::mib(40000));
+    let refused = place(&[room(0, 0)], Demand::Part { memory, compute: ComputeDemand::LikeMemory }, &[]);
     assert!(matches!(refused, Err(Unplaceable::NoRoom { ever: Ever::Never, .. })));
     assert!(matches!(
         place(&[room(0, 1)], whole(2), &[]),
@@ -136,7 +136,7 @@ fn a_slice_that_can_never_fit_is_told_so() {
 
 #[test]
 fn a_gpu_that_takes_no_slices_is_refused_with_its_reason_and_otherwise_avoided() {
-    let mig = Room { obstacle: Some("it is in MIG mode".to_string()), ..room(0, 0) };
+    let mig = GpuRoom { obstacle: Some("it is in MIG mode".to_string()), ..room(0, 0) };
     let rooms = [mig, room(1, 0)];
     let refused = place(&rooms, part(500), &[GpuSelector::Index(0)]).unwrap_err();
     assert_eq!(refused.to_string(), "GPU 0 takes no slices: it is in MIG mode");
@@ -164,8 +164,9 @@ fn a_part_on_each_of_several_gpus_fits_on_each_or_not_at_all() {
 
 #[test]
 fn a_size_on_unlike_gpus_takes_the_same_compute_of_each() {
-    let small = Room { capacity: Bytes::mib(16000), free: Bytes::mib(16000), ..room(1, 0) };
-    let demand = Demand::Part { memory: Memory::Bytes(Bytes::mib(8000)), compute: Compute::LikeMemory };
+    let small = GpuRoom { capacity: Bytes::mib(16000), free: Bytes::mib(16000), ..room(1, 0) };
+    let demand =
+        Demand::Part { memory: MemoryDemand::Bytes(Bytes::mib(8000)), compute: ComputeDemand::LikeMemory };
     let both = [GpuSelector::Index(0), GpuSelector::Index(1)];
     let places = place(&[room(0, 0), small.clone()], demand, &both).unwrap();
     assert_eq!(places.iter().map(|place| place.compute.get()).collect::<Vec<_>>(), [500, 500]);
@@ -174,20 +175,20 @@ fn a_size_on_unlike_gpus_takes_the_same_compute_of_each() {
 
 #[test]
 fn parts_that_fit_in_memory_fit_in_compute() {
-    let third = Memory::Bytes(Bytes::mib(32510 / 3));
+    let third = MemoryDemand::Bytes(Bytes::mib(32510 / 3));
     let mut room = room(0, 0);
     for _ in 0..3 {
-        let demand = Demand::Part { memory: third, compute: Compute::LikeMemory };
+        let demand = Demand::Part { memory: third, compute: ComputeDemand::LikeMemory };
         let placed = place(core::slice::from_ref(&room), demand, &[]).unwrap()[0];
         room.free = room.free.checked_sub(placed.memory).unwrap();
         room.free_compute = room.free_compute.saturating_sub(placed.compute);
     }
 }
 
-fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
+fn any_rooms() -> impl Strategy<Value = Vec<GpuRoom>> {
     let used = prop_oneof![Just(0u32), 1u32..=1000];
     proptest::collection::vec((used, any::<bool>()), 1..20).prop_map(|gpus| {
-        let room = |(index, (used, closed)): (usize, (u32, bool))| Room {
+        let room = |(index, (used, closed)): (usize, (u32, bool))| GpuRoom {
             obstacle: (closed && used % 3 == 0).then(|| "closed".to_string()),
             ..room(index as u32, used)
         };
@@ -197,8 +198,8 @@ fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
 
 fn any_demand() -> impl Strategy<Value = Demand> {
     let memory = (1u64..40000).prop_map(|mib| Demand::Part {
-        memory: Memory::Bytes(Bytes::mib(mib)),
-        compute: Compute::LikeMemory,
+        memory: MemoryDemand::Bytes(Bytes::mib(mib)),
+        compute: ComputeDemand::LikeMemory,
     });
     prop_oneof![(1u32..1000).prop_map(part), (1u32..18).prop_map(whole), memory]
 }
@@ -221,7 +222,7 @@ proptest! {
 
     #[test]
     fn nothing_that_fits_is_refused(rooms in any_rooms(), demand in any_demand()) {
-        let fits = |room: &Room| match demand {
+        let fits = |room: &GpuRoom| match demand {
             Demand::Whole(_) => room.obstacle.is_none() && room.is_untouched(),
             Demand::Part { memory, compute } => {
                 let memory = memory.on(room.capacity);
@@ -237,7 +238,7 @@ proptest! {
 
     #[test]
     fn the_order_of_the_gpus_does_not_matter(rooms in any_rooms(), demand in any_demand()) {
-        let reversed: Vec<Room> = rooms.iter().rev().cloned().collect();
+        let reversed: Vec<GpuRoom> = rooms.iter().rev().cloned().collect();
         let (one, other) = (place(&rooms, demand, &[]), place(&reversed, demand, &[]));
         if let Demand::Part { .. } = demand {
             prop_assert_eq!(one.ok(), other.ok());
@@ -249,7 +250,7 @@ proptest! {
     #[test]
     fn a_part_is_put_where_it_wastes_least_among_gpus_in_use(rooms in any_rooms(), share in 1u32..1000) {
         let Ok(places) = place(&rooms, part(share), &[]) else { return Ok(()) };
-        let left = |room: &Room| room.free.saturating_sub(places[0].memory);
+        let left = |room: &GpuRoom| room.free.saturating_sub(places[0].memory);
         let taken = rooms.iter().find(|room| room.uuid == places[0].gpu).unwrap();
         let others = rooms.iter().filter(|room| {
             room.obstacle.is_none() && room.occupied == taken.occupied

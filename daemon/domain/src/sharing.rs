@@ -14,7 +14,7 @@ pub type DeviceIndex = u8;
 
 /// Exported memory with its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedMemory {
     /// Index of the GPU in the slice.
     pub device: DeviceIndex,
     /// Charge to the slice.
@@ -39,7 +39,7 @@ type Id = (u64, u64);
 /// All shared memory of one slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    shares: BTreeMap<Id, Shared>,
+    shares: BTreeMap<Id, SharedMemory>,
     held: BTreeMap<Seat, BTreeSet<Id>>,
     /// Number of holders of all shares together.
     holders: usize,
@@ -68,7 +68,7 @@ impl Sharing {
     pub fn export(&mut self, seat: Seat, key: u64, device: DeviceIndex, bytes: Bytes) {
         self.serial += 1;
         let id = (key, self.serial);
-        self.shares.insert(id, Shared { device, bytes, holders: BTreeSet::new() });
+        self.shares.insert(id, SharedMemory { device, bytes, holders: BTreeSet::new() });
         self.hold(seat, id);
     }
 
@@ -94,7 +94,7 @@ impl Sharing {
     }
 
     /// All shares with their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Shared)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &SharedMemory)> {
         self.shares.iter().map(|((key, _), shared)| (*key, shared))
     }
 
@@ -161,7 +161,7 @@ impl Sharing {
     }
 }
 
-impl Shared {
+impl SharedMemory {
     /// The slots that hold the memory.
     pub fn holders(&self) -> impl Iterator<Item = Seat> + '_ {
         self.holders.iter().copied()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ledger::{Answer, Ledger, Standing};
+use crate::ledger::{CapRelation, CreditReply, GrantLedger};
 use proptest::prelude::*;
 
 const A: Seat = Seat(0);
@@ -65,12 +65,12 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 0..80)
     ) {
         let cap = Bytes::mib(200);
-        let (mut ledger, mut sharing) = (Ledger::new(cap), Sharing::default());
+        let (mut ledger, mut sharing) = (GrantLedger::new(cap), Sharing::default());
         for step in steps {
             let before = ledger.total();
             match step {
                 Step::Charge(seat, mib) => {
-                    if let Answer::Grant(more) = ledger.ask(Seat(seat), Bytes::mib(mib), |_| Bytes::ZERO) {
+                    if let CreditReply::Grant(more) = ledger.ask(Seat(seat), Bytes::mib(mib), |_| Bytes::ZERO) {
                         ledger.give_back(Seat(seat), more.saturating_sub(Bytes::mib(mib)));
                     }
                 }
@@ -105,6 +105,6 @@ proptest! {
             sharing.leave(Seat(seat)).into_iter().for_each(|gone| ledger.release_shared(gone.bytes));
             ledger.release(Seat(seat));
         }
-        prop_assert_eq!((ledger.total(), ledger.standing()), (Bytes::ZERO, Standing::Within));
+        prop_assert_eq!((ledger.total(), ledger.standing()), (Bytes::ZERO, CapRelation::Within));
     }
 }

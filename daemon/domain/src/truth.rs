@@ -1,6 +1,6 @@
 //! Audit: comparison of what slices report with what driver and kernel show.
 //!
-//! The daemon regularly takes a [`Picture`]: the processes on each GPU and their memory from the driver,
+//! The daemon regularly takes a [`ObservedNode`]: the processes on each GPU and their memory from the driver,
 //! their slices from the kernel, and their charges from the ledger. This module compares them. Most
 //! discrepancies may come from reading the sources at different times, so they count only after several
 //! consecutive observations; a value that the library never writes counts at once.
@@ -17,15 +17,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::event::Kind;
+use crate::event::EventKind;
 use crate::id::SliceName;
 use crate::units::Bytes;
 
 use finding::REMEMBERED;
 use record::{Offender, Records};
 
-pub use finding::{Finding, Subject};
-pub use picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
+pub use finding::{Finding, FindingKey};
+pub use picture::{Charged, Deceit, GpuUser, InvalidValue, ObservedNode, OnGpu, Served, Whose};
 
 /// Interval between observations while there is no open discrepancy.
 pub const CALM: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const LOOKS: usize = 3;
 
 /// Treatment of processes with confirmed violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Violations {
+pub enum ViolationPolicy {
     /// Events and views show them.
     Report,
     /// Report, and kill the identified processes.
@@ -48,7 +48,7 @@ pub enum Violations {
 
 /// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AuditOutcome {
     /// Findings of this audit.
     pub news: Vec<Finding>,
     /// Findings of earlier audits that no longer hold.
@@ -72,11 +72,11 @@ pub struct Outcome {
 /// Findings and open discrepancies.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    violations: Violations,
+    violations: ViolationPolicy,
     looked: Duration,
     /// Slices found to use more GPU time than they report, with the last such time.
     hid: BTreeMap<SliceName, Duration>,
-    watched: BTreeMap<Subject, Watched>,
+    watched: BTreeMap<FindingKey, Watched>,
     records: Records,
 }
 
@@ -103,7 +103,7 @@ impl Watched {
 
 impl Truth {
     /// An audit without observations.
-    pub const fn new(violations: Violations) -> Self {
+    pub const fn new(violations: ViolationPolicy) -> Self {
         Self {
             violations,
             looked: Duration::ZERO,
@@ -114,13 +114,13 @@ impl Truth {
     }
 
     /// Evaluates a picture taken at `now`, a time on a monotonic clock.
-    pub fn look(&mut self, picture: &Picture, now: Duration) -> Outcome {
+    pub fn look(&mut self, picture: &ObservedNode, now: Duration) -> AuditOutcome {
         let seen = rules::doubts(picture);
         self.records.enter(&seen, now);
         let amounts = self.records.amount(|offender| stands(&self.watched, &offender.subject()));
         let visible: Vec<Finding> = seen.iter().map(|(subject, doubt)| doubt.finding(subject)).collect();
-        let unsure: BTreeSet<Subject> = rules::unsure(picture).collect();
-        let is_seen = |subject: &Subject| seen.contains_key(subject) || amounts.contains_key(subject);
+        let unsure: BTreeSet<FindingKey> = rules::unsure(picture).collect();
+        let is_seen = |subject: &FindingKey| seen.contains_key(subject) || amounts.contains_key(subject);
         let over = forget(&mut self.watched, is_seen, &unsure, now);
         let mut news = Vec::new();
         for (subject, doubt) in seen {
@@ -140,9 +140,9 @@ impl Truth {
         self.looked = now;
         let (charge, hiding) = (self.owed(now), self.hiding(picture, now));
         let (kill, end) = self.condemned(&visible, now);
-        let found = self.standing().filter(|finding| finding.subject.kind == Kind::GpuHeldIdle);
+        let found = self.standing().filter(|finding| finding.subject.kind == EventKind::GpuHeldIdle);
         let hollow = found.filter_map(|finding| finding.subject.slice.clone()).collect();
-        Outcome { news, over, charge, hiding, hollow, kill, end, again }
+        AuditOutcome { news, over, charge, hiding, hollow, kill, end, again }
     }
 
     /// Tests if a finding exists for a process of the offender.
@@ -158,7 +158,7 @@ impl Truth {
     }
 
     /// Records an observation; returns the finding if this makes it one.
-    fn take(&mut self, subject: Subject, doubt: rules::Doubt, now: Duration) -> Option<Finding> {
+    fn take(&mut self, subject: FindingKey, doubt: rules::Doubt, now: Duration) -> Option<Finding> {
         let rules::Doubt { evidence, who, excess, unsaid, patience } = doubt;
         let looked = self.looked;
         let finding = Finding { subject: subject.clone(), who, evidence, excess };
@@ -193,15 +193,15 @@ impl Truth {
 
     /// Slices that hide GPU time. A slice that is charged for hidden time runs less and shows nothing for a
     /// while, so it counts as hiding for some time after.
-    fn hiding(&mut self, picture: &Picture, now: Duration) -> BTreeMap<SliceName, Duration> {
+    fn hiding(&mut self, picture: &ObservedNode, now: Duration) -> BTreeMap<SliceName, Duration> {
         let there: BTreeSet<_> =
             picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| &served.slice)).collect();
         self.hid.retain(|slice, last| there.contains(slice) && now.saturating_sub(*last) < REMEMBERED);
         let mut hiding: BTreeMap<_, _> =
             self.hid.keys().map(|slice| (slice.clone(), Duration::ZERO)).collect();
         for watched in self.watched.values().filter(|watched| watched.found.is_some()) {
-            let Subject { kind, slice, .. } = &watched.finding.subject;
-            if let (Kind::GateBypassed, Some(slice)) = (kind, slice) {
+            let FindingKey { kind, slice, .. } = &watched.finding.subject;
+            if let (EventKind::GateBypassed, Some(slice)) = (kind, slice) {
                 self.hid.insert(slice.clone(), now);
                 let until_now = if watched.found == Some(now) { watched.unsaid } else { Duration::ZERO };
                 let most: &mut Duration = hiding.entry(slice.clone()).or_default();
@@ -218,7 +218,7 @@ impl Truth {
         visible: &[Finding],
         now: Duration,
     ) -> (Vec<Finding>, BTreeMap<SliceName, Finding>) {
-        let Violations::Kill { grace } = self.violations else { return Default::default() };
+        let ViolationPolicy::Kill { grace } = self.violations else { return Default::default() };
         let is_due = |finding: &Finding| {
             let known = self.records.known_for(&Offender::of(&finding.subject), now);
             finding.who.is_some()
@@ -230,8 +230,8 @@ impl Truth {
             found.map(|watched| watched.finding.clone()).filter(|finding| is_due(finding)).collect();
         // First observations count where one suffices, or where processes of the slice come and go.
         let is_enough = |finding: &Finding| match finding.subject.kind {
-            Kind::UnshimmedProcess => true,
-            Kind::UnderReported => stands(&self.watched, &Offender::of(&finding.subject).subject()),
+            EventKind::UnshimmedProcess => true,
+            EventKind::UnderReported => stands(&self.watched, &Offender::of(&finding.subject).subject()),
             _ => false,
         };
         let first = visible.iter().filter(|finding| is_due(finding) && is_enough(finding));
@@ -252,20 +252,20 @@ impl Truth {
 }
 
 /// Tests if this is a finding.
-fn stands(watched: &BTreeMap<Subject, Watched>, subject: &Subject) -> bool {
+fn stands(watched: &BTreeMap<FindingKey, Watched>, subject: &FindingKey) -> bool {
     watched.get(subject).is_some_and(|watched| watched.found.is_some())
 }
 
 /// Drops discrepancies that were not observed again; returns the findings among them.
 fn forget(
-    watched: &mut BTreeMap<Subject, Watched>,
-    is_seen: impl Fn(&Subject) -> bool,
-    unsure: &BTreeSet<Subject>,
+    watched: &mut BTreeMap<FindingKey, Watched>,
+    is_seen: impl Fn(&FindingKey) -> bool,
+    unsure: &BTreeSet<FindingKey>,
     now: Duration,
 ) -> Vec<Finding> {
     let mut over = Vec::new();
     watched.retain(|subject, watched| {
-        let remembered = if subject.kind == Kind::UsageTampered { REMEMBERED } else { Duration::ZERO };
+        let remembered = if subject.kind == EventKind::UsageTampered { REMEMBERED } else { Duration::ZERO };
         let kept = is_seen(subject)
             || unsure.contains(subject)
             || watched.found.is_some() && now.saturating_sub(watched.last) < remembered;

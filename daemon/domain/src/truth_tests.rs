@@ -16,21 +16,21 @@ fn name(text: &str) -> SliceName {
     text.parse().unwrap()
 }
 
-fn user(pid: u32, holds: u64, whose: Whose) -> User {
-    User { id: id(pid), command: "python3".into(), holds: Some(Bytes::mib(holds)), whose }
+fn user(pid: u32, holds: u64, whose: Whose) -> GpuUser {
+    GpuUser { id: id(pid), command: "python3".into(), holds: Some(Bytes::mib(holds)), whose }
 }
 
-fn member(pid: u32, holds: u64, used: u64) -> User {
+fn member(pid: u32, holds: u64, used: u64) -> GpuUser {
     let (used, granted) = (Bytes::mib(used), Bytes::mib(used));
     let charged = Charged { used, granted, reserve: CONTEXT, ..Charged::default() };
     user(pid, holds, Whose::Member { slice: name("a"), charged })
 }
 
-fn picture(users: Vec<User>) -> Picture {
-    Picture { gpus: vec![OnGpu { gpu: GPU, users, slices: Vec::new() }], found: Vec::new() }
+fn picture(users: Vec<GpuUser>) -> ObservedNode {
+    ObservedNode { gpus: vec![OnGpu { gpu: GPU, users, slices: Vec::new() }], found: Vec::new() }
 }
 
-fn running(busy: Option<u32>, counted: u32) -> Picture {
+fn running(busy: Option<u32>, counted: u32) -> ObservedNode {
     let share = |permille: u32| Permille::try_from(permille).unwrap();
     let served = Served {
         slice: name("a"),
@@ -41,11 +41,14 @@ fn running(busy: Option<u32>, counted: u32) -> Picture {
         moved: Permille::ZERO,
         busiest: busy.map(id), // another each time: what is found is the slice's
     };
-    Picture { gpus: vec![OnGpu { gpu: GPU, users: Vec::new(), slices: vec![served] }], found: Vec::new() }
+    ObservedNode {
+        gpus: vec![OnGpu { gpu: GPU, users: Vec::new(), slices: vec![served] }],
+        found: Vec::new(),
+    }
 }
 
 /// Others wait because of a slice for so much of the time.
-fn keeping(busy: Option<u32>, kept: u32) -> Picture {
+fn keeping(busy: Option<u32>, kept: u32) -> ObservedNode {
     let mut picture = running(busy, 0);
     picture.gpus[0].slices[0].kept = Permille::try_from(kept).unwrap();
     picture
@@ -53,7 +56,7 @@ fn keeping(busy: Option<u32>, kept: u32) -> Picture {
 
 #[test]
 fn slice_that_keeps_others_waiting_and_moves_memory_is_not_named() {
-    let mut truth = Truth::new(Violations::Report);
+    let mut truth = Truth::new(ViolationPolicy::Report);
     let mut now = Duration::from_secs(100);
     let mut picture = keeping(Some(0), 900);
     picture.gpus[0].slices[0].worked = Permille::try_from(900).ok();
@@ -66,7 +69,7 @@ fn slice_that_keeps_others_waiting_and_moves_memory_is_not_named() {
 
 #[test]
 fn slice_that_keeps_others_waiting_and_computes_nothing_is_named_and_not_killed() {
-    let mut truth = Truth::new(Violations::Kill { grace: Duration::ZERO });
+    let mut truth = Truth::new(ViolationPolicy::Kill { grace: Duration::ZERO });
     let mut now = Duration::from_secs(100);
     let (mut news, mut hollow) = (Vec::new(), BTreeSet::new());
     for _ in 0..20 {
@@ -77,7 +80,7 @@ fn slice_that_keeps_others_waiting_and_computes_nothing_is_named_and_not_killed(
         hollow = outcome.hollow;
     }
     assert_eq!(news.len(), 1);
-    assert_eq!((&news[0].subject.kind, &news[0].subject.slice), (&Kind::GpuHeldIdle, &Some(name("a"))));
+    assert_eq!((&news[0].subject.kind, &news[0].subject.slice), (&EventKind::GpuHeldIdle, &Some(name("a"))));
     assert_eq!(hollow, BTreeSet::from([name("a")]));
     let computes = truth.look(&keeping(Some(50), 400), now);
     assert!(computes.hollow.is_empty() && computes.over.len() == 1);
@@ -86,11 +89,11 @@ fn slice_that_keeps_others_waiting_and_computes_nothing_is_named_and_not_killed(
 #[test]
 fn slice_that_computes_or_keeps_little_or_of_which_the_driver_says_nothing_is_not_named() {
     for picture in [keeping(Some(10), 900), keeping(Some(0), 90), keeping(None, 900)] {
-        let mut truth = calm(Violations::Report);
+        let mut truth = calm(ViolationPolicy::Report);
         assert_eq!(time_to_news(&mut truth, &picture), None);
     }
     // It has just begun, and the driver's samples are of before.
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     for look in 0..6 {
         let at = Duration::from_secs(100) + DOUBT * look;
         assert!(truth.look(&keeping(Some(0), 900), at).news.is_empty());
@@ -98,14 +101,14 @@ fn slice_that_computes_or_keeps_little_or_of_which_the_driver_says_nothing_is_no
     assert!(truth.look(&keeping(Some(300), 900), Duration::from_secs(102)).news.is_empty());
 }
 
-fn deceit(pid: u32) -> Picture {
+fn deceit(pid: u32) -> ObservedNode {
     let found =
-        Found { slice: name("a"), who: Some(id(pid)), what: Deceit::Credit { beyond: Bytes::mib(9) } };
-    Picture { gpus: Vec::new(), found: vec![found] }
+        InvalidValue { slice: name("a"), who: Some(id(pid)), what: Deceit::Credit { beyond: Bytes::mib(9) } };
+    ObservedNode { gpus: Vec::new(), found: vec![found] }
 }
 
 /// Audits the same picture, at the times of each outcome, until there is news.
-fn time_to_news(truth: &mut Truth, picture: &Picture) -> Option<(Duration, Finding)> {
+fn time_to_news(truth: &mut Truth, picture: &ObservedNode) -> Option<(Duration, Finding)> {
     let mut passed = Duration::ZERO;
     while passed <= Duration::from_secs(5) {
         let outcome = truth.look(picture, Duration::from_secs(100) + passed);
@@ -117,26 +120,26 @@ fn time_to_news(truth: &mut Truth, picture: &Picture) -> Option<(Duration, Findi
     None
 }
 
-fn calm(violations: Violations) -> Truth {
+fn calm(violations: ViolationPolicy) -> Truth {
     let mut truth = Truth::new(violations);
     assert_eq!(truth.look(&picture(Vec::new()), Duration::ZERO).again, CALM);
     truth
 }
 
-fn each_violation() -> Vec<(Kind, Picture)> {
+fn each_violation() -> Vec<(EventKind, ObservedNode)> {
     vec![
-        (Kind::ForeignProcess, picture(vec![user(9, 100, Whose::Nobody)])),
-        (Kind::UnshimmedProcess, picture(vec![user(9, 100, Whose::Relative { slice: name("a") })])),
-        (Kind::UnderReported, picture(vec![member(9, 1400, 1000)])),
-        (Kind::GateBypassed, running(Some(300), 40)),
-        (Kind::UsageTampered, deceit(9)),
+        (EventKind::ForeignProcess, picture(vec![user(9, 100, Whose::Nobody)])),
+        (EventKind::UnshimmedProcess, picture(vec![user(9, 100, Whose::Relative { slice: name("a") })])),
+        (EventKind::UnderReported, picture(vec![member(9, 1400, 1000)])),
+        (EventKind::GateBypassed, running(Some(300), 40)),
+        (EventKind::UsageTampered, deceit(9)),
     ]
 }
 
 #[test]
 fn whatever_is_wrong_is_known_within_two_seconds_of_its_beginning() {
     for (kind, picture) in each_violation() {
-        let mut truth = calm(Violations::Report);
+        let mut truth = calm(ViolationPolicy::Report);
         // It may begin right after a look, so that a whole pause passes before the first that shows it.
         let (passed, finding) = time_to_news(&mut truth, &picture).unwrap();
         assert_eq!(finding.subject.kind, kind);
@@ -148,7 +151,7 @@ fn whatever_is_wrong_is_known_within_two_seconds_of_its_beginning() {
 #[test]
 fn what_is_found_is_told_once_and_that_it_is_over_once() {
     for (kind, picture) in each_violation() {
-        let mut truth = calm(Violations::Report);
+        let mut truth = calm(ViolationPolicy::Report);
         time_to_news(&mut truth, &picture).unwrap();
         let mut now = Duration::from_secs(200);
         assert_eq!(truth.look(&picture, now).news, [], "{kind}");
@@ -163,9 +166,9 @@ fn what_is_found_is_told_once_and_that_it_is_over_once() {
 
 #[test]
 fn a_race_between_two_clocks_is_no_finding() {
-    let never = [Kind::UsageTampered, Kind::UnshimmedProcess, Kind::ForeignProcess];
+    let never = [EventKind::UsageTampered, EventKind::UnshimmedProcess, EventKind::ForeignProcess];
     for (kind, picture) in each_violation().into_iter().filter(|(kind, _)| !never.contains(kind)) {
-        let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+        let mut truth = calm(ViolationPolicy::Kill { grace: Duration::ZERO });
         for turn in 0..50 {
             // Every other time the driver lags behind, or is ahead.
             let shown = if turn % 2 == 0 { &picture } else { &self::picture(Vec::new()) };
@@ -177,8 +180,8 @@ fn a_race_between_two_clocks_is_no_finding() {
 
 #[test]
 fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
-    let mut truth = calm(Violations::Report);
-    let mut outcome = Outcome::default();
+    let mut truth = calm(ViolationPolicy::Report);
+    let mut outcome = AuditOutcome::default();
     for (at, busy) in [Some(900), None, Some(900), None, None, Some(900)].into_iter().enumerate() {
         outcome = truth.look(&running(busy, 0), Duration::from_millis(250 * at as u64));
     }
@@ -189,7 +192,7 @@ fn a_driver_that_says_nothing_new_neither_shows_anything_nor_clears_it() {
 
 #[test]
 fn what_was_taken_in_secret_is_told_once_and_its_slice_is_not_trusted_for_a_minute() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     let mut hidden = Vec::new();
     // It began half a second before the audit at the end of the first.
     for at in [1000, 1250, 1500, 2500] {
@@ -198,16 +201,18 @@ fn what_was_taken_in_secret_is_told_once_and_its_slice_is_not_trusted_for_a_minu
     }
     let ms = |ms: u64| Some(Duration::from_millis(ms));
     assert_eq!(hidden, [None, None, ms(300 + 150 + 150), ms(0)]);
-    let mut trusted = |picture: &Picture, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
+    let mut trusted =
+        |picture: &ObservedNode, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
     assert!(!trusted(&running(Some(0), 0), 3) && !trusted(&running(Some(0), 0), 62));
     assert!(trusted(&running(Some(0), 0), 63));
 }
 
 #[test]
 fn a_slice_of_the_name_of_one_that_hid_what_it_used_is_trusted() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     assert!(time_to_news(&mut truth, &running(Some(640), 40)).is_some());
-    let mut trusted = |picture: &Picture, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
+    let mut trusted =
+        |picture: &ObservedNode, at| truth.look(picture, Duration::from_secs(at)).hiding.is_empty();
     assert!(trusted(&picture(Vec::new()), 110) && trusted(&running(Some(0), 0), 111));
 }
 
@@ -215,16 +220,16 @@ fn a_slice_of_the_name_of_one_that_hid_what_it_used_is_trusted() {
 fn time_in_which_memory_was_moved_is_nobodys_secret_and_all_beyond_is() {
     let mut moving = running(Some(950), 10);
     moving.gpus[0].slices[0].moved = Permille::try_from(500).unwrap();
-    assert_eq!(time_to_news(&mut calm(Violations::Report), &moving), None);
+    assert_eq!(time_to_news(&mut calm(ViolationPolicy::Report), &moving), None);
     moving.gpus[0].slices[0].moved = Permille::try_from(300).unwrap();
-    let (_, found) = time_to_news(&mut calm(Violations::Report), &moving).unwrap();
+    let (_, found) = time_to_news(&mut calm(ViolationPolicy::Report), &moving).unwrap();
     assert!(found.evidence.contains("95 % of the time and moved memory for 30 %, and 1 % was"), "{found:?}");
 }
 
 #[test]
 fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
     let grace = Duration::from_secs(10);
-    let mut truth = calm(Violations::Kill { grace });
+    let mut truth = calm(ViolationPolicy::Kill { grace });
     let (_, found) = time_to_news(&mut truth, &picture(vec![member(9, 2000, 1000)])).unwrap();
     assert_eq!(found.excess, Bytes::mib(1000));
     let outcome = truth.look(&picture(vec![member(9, 1000, 1000)]), Duration::from_secs(300));
@@ -239,26 +244,28 @@ fn whoever_stops_within_the_grace_lives_but_a_deceit_is_not_undone() {
 }
 
 /// Processes of 200 ms that do the same one after the other, each seen by one audit at most.
-fn short_lives(now: Duration, every_ms: u64, picture: impl Fn(u32) -> Picture) -> Picture {
+fn short_lives(now: Duration, every_ms: u64, picture: impl Fn(u32) -> ObservedNode) -> ObservedNode {
     let (life, at) = (now.as_millis() as u64 / every_ms, now.as_millis() as u64 % every_ms);
     if at < 200 { picture(1000 + life as u32) } else { self::picture(Vec::new()) }
 }
 
 /// The picture that a process with this pid makes.
-type PictureOf = fn(u32) -> Picture;
+type PictureOf = fn(u32) -> ObservedNode;
 
-fn each_short_violation() -> Vec<(Kind, PictureOf)> {
+fn each_short_violation() -> Vec<(EventKind, PictureOf)> {
     vec![
-        (Kind::ForeignProcess, |pid| picture(vec![user(pid, 100, Whose::Nobody)])),
-        (Kind::UnshimmedProcess, |pid| picture(vec![user(pid, 100, Whose::Relative { slice: name("a") })])),
-        (Kind::UnderReported, |pid| picture(vec![member(pid, 1400, 1000)])),
+        (EventKind::ForeignProcess, |pid| picture(vec![user(pid, 100, Whose::Nobody)])),
+        (EventKind::UnshimmedProcess, |pid| {
+            picture(vec![user(pid, 100, Whose::Relative { slice: name("a") })])
+        }),
+        (EventKind::UnderReported, |pid| picture(vec![member(pid, 1400, 1000)])),
     ]
 }
 
 #[test]
 fn lives_too_short_to_be_found_alone_add_up() {
     for (kind, violation) in each_short_violation() {
-        let (mut truth, mut now) = (calm(Violations::Report), Duration::from_millis(100_037));
+        let (mut truth, mut now) = (calm(ViolationPolicy::Report), Duration::from_millis(100_037));
         let mut news = Vec::new();
         while news.is_empty() && now < Duration::from_secs(110) {
             let outcome = truth.look(&short_lives(now, 307, violation), now);
@@ -279,7 +286,7 @@ fn lives_too_short_to_be_found_alone_add_up() {
 fn grace_runs_on_while_processes_follow_each_other() {
     let grace = Duration::from_secs(10);
     for (kind, violation) in each_short_violation().into_iter().skip(1) {
-        let (mut truth, mut now) = (calm(Violations::Kill { grace }), Duration::from_secs(100));
+        let (mut truth, mut now) = (calm(ViolationPolicy::Kill { grace }), Duration::from_secs(100));
         let (mut found, mut killed, mut ended) = (None, BTreeMap::new(), None);
         while ended.is_none() && now < Duration::from_secs(130) {
             let outcome = truth.look(&short_lives(now, 307, violation), now);
@@ -305,7 +312,7 @@ fn grace_runs_on_while_processes_follow_each_other() {
 
 #[test]
 fn process_that_stays_is_killed_alone() {
-    let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+    let mut truth = calm(ViolationPolicy::Kill { grace: Duration::ZERO });
     for second in 0..100 {
         let stays = picture(vec![user(9, 100, Whose::Relative { slice: name("a") })]);
         let outcome = truth.look(&stays, Duration::from_secs(100 + second));
@@ -315,7 +322,7 @@ fn process_that_stays_is_killed_alone() {
 
 #[test]
 fn the_least_excess_that_was_seen_is_what_is_charged() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     let mut news = Vec::new();
     for (at, holds) in [3000, 1500, 2000].into_iter().enumerate() {
         let seen = picture(vec![member(9, holds, 1000)]);
@@ -326,7 +333,7 @@ fn the_least_excess_that_was_seen_is_what_is_charged() {
 
 #[test]
 fn who_takes_more_after_he_was_found_out_is_charged_for_that_too() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     let mut charged = Vec::new();
     for (at, holds) in [2000, 2000, 2000, 5000, 9000, 9000, 9000, 1000].into_iter().enumerate() {
         let outcome = truth.look(&picture(vec![member(9, holds, 1000)]), Duration::from_secs(at as u64));
@@ -338,25 +345,25 @@ fn who_takes_more_after_he_was_found_out_is_charged_for_that_too() {
 }
 
 /// A slice whose processes each hold and record given amounts.
-fn crowd(members: u32, holds: u64, used: u64) -> Picture {
-    let Picture { mut gpus, .. } = running(None, 0);
+fn crowd(members: u32, holds: u64, used: u64) -> ObservedNode {
+    let ObservedNode { mut gpus, .. } = running(None, 0);
     gpus[0].users = (1..=members).map(|pid| member(pid, holds, used)).collect();
-    Picture { gpus, found: Vec::new() }
+    ObservedNode { gpus, found: Vec::new() }
 }
 
 #[test]
 fn many_who_keep_a_little_secret_are_seen_together_and_nobody_is_killed_for_it() {
-    let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+    let mut truth = calm(ViolationPolicy::Kill { grace: Duration::ZERO });
     let (passed, found) = time_to_news(&mut truth, &crowd(3, 300, 0)).unwrap();
     assert!(CALM + passed < Duration::from_secs(2), "{passed:?}");
-    assert_eq!((found.subject.kind, found.who, found.excess), (Kind::UnderReported, None, Bytes::ZERO));
+    assert_eq!((found.subject.kind, found.who, found.excess), (EventKind::UnderReported, None, Bytes::ZERO));
     assert!(found.evidence.contains("its 3 processes hold 900 MiB together"), "{}", found.evidence);
     assert_eq!(truth.look(&crowd(3, 300, 0), Duration::from_secs(200)).kill, []);
 }
 
 #[test]
 fn many_for_whom_the_driver_takes_a_little_more_are_accused_of_nothing() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     assert_eq!(time_to_news(&mut truth, &crowd(40, 1032, 1000)), None);
     let mut charged = crowd(40, 1250, 1000);
     for user in &mut charged.gpus[0].users {
@@ -368,7 +375,7 @@ fn many_for_whom_the_driver_takes_a_little_more_are_accused_of_nothing() {
 
 #[test]
 fn the_evidence_has_the_figures() {
-    let mut truth = calm(Violations::Report);
+    let mut truth = calm(ViolationPolicy::Report);
     let (_, finding) = time_to_news(&mut truth, &picture(vec![member(9, 1400, 1000)])).unwrap();
     let told = finding.told();
     assert_eq!(told.evidence, "python3 holds 1400 MiB, says that it holds 1000 MiB and was granted 1000 MiB");
@@ -387,7 +394,7 @@ fn any_whose() -> impl Strategy<Value = Whose> {
     ]
 }
 
-fn any_picture() -> impl Strategy<Value = Picture> {
+fn any_picture() -> impl Strategy<Value = ObservedNode> {
     let user = (1u32..5, 0u64..9000, any_whose()).prop_map(|(pid, holds, whose)| user(pid, holds, whose));
     let running =
         (proptest::option::of(0u32..=1000), 0u32..=1000).prop_map(|(busy, counted)| running(busy, counted));
@@ -400,11 +407,11 @@ proptest! {
     fn who_is_honest_is_never_found_out_whatever_he_holds(
         amounts in proptest::collection::vec((0u64..30_000, 0u64..=256), 1..40),
     ) {
-        let mut truth = calm(Violations::Kill { grace: Duration::ZERO });
+        let mut truth = calm(ViolationPolicy::Kill { grace: Duration::ZERO });
         for (at, (used, drivers_own)) in amounts.into_iter().enumerate() {
             let honest = picture(vec![member(9, used + drivers_own, used)]);
             let outcome = truth.look(&honest, Duration::from_secs(at as u64));
-            prop_assert_eq!(outcome, Outcome { again: CALM, ..Outcome::default() });
+            prop_assert_eq!(outcome, AuditOutcome { again: CALM, ..AuditOutcome::default() });
         }
     }
 
@@ -413,10 +420,10 @@ proptest! {
         pictures in proptest::collection::vec((any_picture(), 0u64..3000), 0..60), grace in 0u64..20, kill: bool,
     ) {
         let grace = Duration::from_secs(grace);
-        let violations = if kill { Violations::Kill { grace } } else { Violations::Report };
+        let violations = if kill { ViolationPolicy::Kill { grace } } else { ViolationPolicy::Report };
         let (mut truth, mut now) = (Truth::new(violations), Duration::ZERO);
-        let mut found: BTreeMap<Subject, Duration> = BTreeMap::new();
-        let mut first: BTreeMap<(Kind, Option<SliceName>), Duration> = BTreeMap::new();
+        let mut found: BTreeMap<FindingKey, Duration> = BTreeMap::new();
+        let mut first: BTreeMap<(EventKind, Option<SliceName>), Duration> = BTreeMap::new();
         for (picture, millis) in pictures {
             now += Duration::from_millis(millis);
             let outcome = truth.look(&picture, now);
@@ -429,7 +436,7 @@ proptest! {
             }
             for killed in &outcome.kill {
                 prop_assert!(kill && killed.who.is_some() && killed.subject.slice.is_some());
-                prop_assert!(killed.subject.kind != Kind::ForeignProcess);
+                prop_assert!(killed.subject.kind != EventKind::ForeignProcess);
                 let offender = (killed.subject.kind.clone(), killed.subject.slice.clone());
                 prop_assert!(first.get(&offender).is_some_and(|first| now - *first >= grace));
             }

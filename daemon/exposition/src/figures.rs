@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::page::Page;
+use crate::page::MetricsPage;
 
 /// Source of metrics and probes. Each call may block for as long as reading the program's state takes.
 pub trait Figures: fmt::Debug + Send + Sync + 'static {
@@ -15,7 +15,7 @@ pub trait Figures: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// If writing to the page fails.
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result;
+    fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result;
 
     /// Liveness; an error is a reason to restart the program.
     ///
@@ -41,7 +41,7 @@ struct Scraped(Arc<dyn Figures>);
 
 impl Collector for Scraped {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.write(&mut Page(encoder))
+        self.0.write(&mut MetricsPage(encoder))
     }
 }
 

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 /// Text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum MetricsFormat {
     OpenMetrics,
     Plain,
 }
 
-impl Format {
+impl MetricsFormat {
     /// Format for an Accept header.
     pub(crate) fn wanted(accept: Option<&str>) -> Self {
         let named = |accept: &str| accept.contains("application/openmetrics-text");
@@ -74,9 +74,9 @@ mod tests {
     fn format_follows_the_accept_header() {
         let prometheus =
             "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.2";
-        assert_eq!(Format::wanted(Some(prometheus)), Format::OpenMetrics);
-        assert_eq!(Format::wanted(Some("*/*")), Format::Plain);
-        assert_eq!(Format::wanted(None), Format::Plain);
+        assert_eq!(MetricsFormat::wanted(Some(prometheus)), MetricsFormat::OpenMetrics);
+        assert_eq!(MetricsFormat::wanted(Some("*/*")), MetricsFormat::Plain);
+        assert_eq!(MetricsFormat::wanted(None), MetricsFormat::Plain);
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
                     b_info{v=\"1\"} 1\n# HELP c_bytes Of c.\n# TYPE c_bytes gauge\n# UNIT c_bytes bytes\nc_bytes 5\n# EOF\n";
         let plain = "# HELP a_total Of a.\n# TYPE a_total counter\na_total{x=\"# TYPE b info\"} 1\n# HELP b_info Of b.\n\
                      # TYPE b_info gauge\nb_info{v=\"1\"} 1\n# HELP c_bytes Of c.\n# TYPE c_bytes gauge\nc_bytes 5\n";
-        assert_eq!(Format::Plain.of(open.into()), plain);
-        assert_eq!(Format::OpenMetrics.of(open.into()), open);
+        assert_eq!(MetricsFormat::Plain.of(open.into()), plain);
+        assert_eq!(MetricsFormat::OpenMetrics.of(open.into()), open);
     }
 }

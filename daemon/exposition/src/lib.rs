@@ -21,8 +21,8 @@ mod shared;
 
 pub use address::{Address, BadAddress};
 pub use figures::Figures;
-pub use listener::{ListenError, Listener};
-pub use page::{Labels, Page};
+pub use listener::{BoundListener, ListenError};
+pub use page::{Labels, MetricsPage};
 pub use probe::{ProbeError, ask};
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::family::Family;

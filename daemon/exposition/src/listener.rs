@@ -12,7 +12,7 @@ use crate::Address;
 
 /// A listening socket that is not served yet.
 #[derive(Debug)]
-pub struct Listener {
+pub struct BoundListener {
     pub(crate) address: Address,
     pub(crate) socket: Socket,
 }
@@ -33,7 +33,7 @@ pub struct ListenError {
     cause: io::Error,
 }
 
-impl Listener {
+impl BoundListener {
     /// Listens at an address; `None` if it is off. The socket of a program that has ended is replaced.
     ///
     /// # Errors

@@ -15,9 +15,9 @@ pub type Labels = Vec<(&'static str, String)>;
 /// Writer of metrics. Names are complete (`tranche_gpu_used_bytes`), except for the suffixes that the format
 /// adds: `_total` of counters, `_info` of infos. Help texts are sentences without a full stop.
 #[derive(Debug)]
-pub struct Page<'a>(pub(crate) DescriptorEncoder<'a>);
+pub struct MetricsPage<'a>(pub(crate) DescriptorEncoder<'a>);
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     /// Gauges with labels.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ const MOST_HERE: usize = 96;
 
 /// Source of a connection, as far as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum PeerSource {
     /// Root or the program's own user on this machine.
     Operator,
     /// Another user of this machine.
@@ -35,7 +35,7 @@ pub(crate) enum Source {
     Address(IpAddr),
 }
 
-impl Source {
+impl PeerSource {
     /// Source for a local user.
     pub(crate) fn of_user(uid: u32, own: u32) -> Self {
         if uid == 0 || uid == own { Self::Operator } else { Self::User(uid) }
@@ -89,25 +89,25 @@ impl Drop for Question {
 
 /// Open connections by their sources.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<Held>);
+pub(crate) struct Places(Mutex<HeldPlaces>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldPlaces {
     next: u64,
     /// Connections by number, oldest first.
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, HeldConnection>,
 }
 
 #[derive(Debug)]
-struct Connection {
-    source: Source,
+struct HeldConnection {
+    source: PeerSource,
     questions: Questions,
     evict: oneshot::Sender<()>,
 }
 
 /// Permit of one connection, returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     places: Arc<Places>,
     id: u64,
     pub(crate) questions: Questions,
@@ -116,18 +116,18 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldPlaces> {
         self.0.lock().expect("nothing panics while it counts")
     }
 
     /// A permit for one more connection. At the limit of its source, the source's oldest idle connection is
     /// evicted; at the common limit, one of the largest source. `None` if all of those have unanswered
     /// requests.
-    pub(crate) fn take(self: &Arc<Self>, source: Source) -> Option<Place> {
+    pub(crate) fn take(self: &Arc<Self>, source: PeerSource) -> Option<ConnectionPlace> {
         let mut held = self.held();
         let made_room = if held.count(source) >= source.most() {
             held.evict(source)
-        } else if source != Source::Operator && held.others() >= MOST {
+        } else if source != PeerSource::Operator && held.others() >= MOST {
             held.largest().is_some_and(|largest| held.evict(largest))
         } else {
             true
@@ -138,28 +138,28 @@ impl Places {
         let (evict, evicted) = oneshot::channel();
         let (id, questions) = (held.next, Questions::default());
         held.next += 1;
-        held.connections.insert(id, Connection { source, questions: questions.clone(), evict });
-        Some(Place { places: Arc::clone(self), id, questions, evicted })
+        held.connections.insert(id, HeldConnection { source, questions: questions.clone(), evict });
+        Some(ConnectionPlace { places: Arc::clone(self), id, questions, evicted })
     }
 }
 
-impl Held {
-    fn count(&self, source: Source) -> usize {
+impl HeldPlaces {
+    fn count(&self, source: PeerSource) -> usize {
         self.connections.values().filter(|one| one.source == source).count()
     }
 
     fn others(&self) -> usize {
-        self.connections.len() - self.count(Source::Operator)
+        self.connections.len() - self.count(PeerSource::Operator)
     }
 
-    fn largest(&self) -> Option<Source> {
-        let others = self.connections.values().filter(|one| one.source != Source::Operator);
-        let mut counts = BTreeMap::<Source, usize>::new();
+    fn largest(&self) -> Option<PeerSource> {
+        let others = self.connections.values().filter(|one| one.source != PeerSource::Operator);
+        let mut counts = BTreeMap::<PeerSource, usize>::new();
         others.for_each(|one| *counts.entry(one.source).or_default() += 1);
         counts.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source)
     }
 
-    fn evict(&mut self, source: Source) -> bool {
+    fn evict(&mut self, source: PeerSource) -> bool {
         let mut idle =
             self.connections.iter().filter(|(_, one)| one.source == source && one.questions.is_none());
         let Some(oldest) = idle.next().map(|(id, _)| *id) else { return false };
@@ -169,7 +169,7 @@ impl Held {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.places.held().connections.remove(&self.id);
     }
@@ -179,23 +179,23 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn fill(places: &Arc<Places>, source: Source, count: usize) -> Vec<Place> {
+    fn fill(places: &Arc<Places>, source: PeerSource, count: usize) -> Vec<ConnectionPlace> {
         (0..count).filter_map(|_| places.take(source)).collect()
     }
 
-    fn open(places: &mut [Place]) -> usize {
+    fn open(places: &mut [ConnectionPlace]) -> usize {
         places.iter_mut().map(|one| one.evicted.try_recv()).filter(Result::is_err).count()
     }
 
     #[test]
     fn sources_are_users_machines_and_networks() {
-        assert_eq!(Source::of_user(0, 7), Source::Operator);
-        assert_eq!(Source::of_user(7, 7), Source::Operator);
-        assert_eq!(Source::of_user(8, 7), Source::User(8));
-        let of = |text: &str| Source::of_address(text.parse().unwrap());
+        assert_eq!(PeerSource::of_user(0, 7), PeerSource::Operator);
+        assert_eq!(PeerSource::of_user(7, 7), PeerSource::Operator);
+        assert_eq!(PeerSource::of_user(8, 7), PeerSource::User(8));
+        let of = |text: &str| PeerSource::of_address(text.parse().unwrap());
         assert_eq!(
             (of("127.0.0.1"), of("::1"), of("::ffff:127.0.0.1")),
-            (Source::Here, Source::Here, Source::Here)
+            (PeerSource::Here, PeerSource::Here, PeerSource::Here)
         );
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
         assert_eq!(of("fd00::1:2"), of("fd00::3:4"));
@@ -205,28 +205,29 @@ mod tests {
     #[test]
     fn idle_connection_is_evicted() {
         let places = Arc::default();
-        let mut silent = fill(&places, Source::Here, 1000);
+        let mut silent = fill(&places, PeerSource::Here, 1000);
         assert_eq!((silent.len(), open(&mut silent)), (1000, MOST_HERE));
         assert!(silent[999].evicted.try_recv().is_err(), "the last is open");
-        assert_eq!(fill(&places, Source::Operator, MOST).len(), MOST, "operators have places besides");
+        assert_eq!(fill(&places, PeerSource::Operator, MOST).len(), MOST, "operators have places besides");
     }
 
     #[test]
     fn unanswered_request_prevents_eviction() {
         let places = Arc::default();
-        let mut asking = fill(&places, Source::User(7), MOST_EACH);
+        let mut asking = fill(&places, PeerSource::User(7), MOST_EACH);
         let questions: Vec<_> = asking.iter().map(|place| place.questions.begin()).collect();
-        assert!(places.take(Source::User(7)).is_none() && places.take(Source::User(8)).is_some());
+        assert!(places.take(PeerSource::User(7)).is_none() && places.take(PeerSource::User(8)).is_some());
         drop(questions);
-        assert!(places.take(Source::User(7)).is_some());
+        assert!(places.take(PeerSource::User(7)).is_some());
         assert_eq!(open(&mut asking), MOST_EACH - 1);
     }
 
     #[test]
     fn largest_source_is_evicted_first() {
         let places = Arc::default();
-        let mut one = fill(&places, Source::User(7), 1);
-        let mut many: Vec<_> = (1000..1100).flat_map(|uid| fill(&places, Source::User(uid), 40)).collect();
+        let mut one = fill(&places, PeerSource::User(7), 1);
+        let mut many: Vec<_> =
+            (1000..1100).flat_map(|uid| fill(&places, PeerSource::User(uid), 40)).collect();
         assert_eq!(open(&mut many) + open(&mut one), MOST);
         assert_eq!(open(&mut one), 1);
         drop(many);

@@ -16,12 +16,12 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
 
 use crate::figures::print;
-use crate::format::Format;
+use crate::format::MetricsFormat;
 use crate::listener::Socket;
 use crate::neighbours::{Neighbour, Neighbours};
-use crate::places::{Place, Places, Questions, Source};
-use crate::shared::Shared;
-use crate::{Figures, Listener};
+use crate::places::{ConnectionPlace, PeerSource, Places, Questions};
+use crate::shared::ResultCache;
+use crate::{BoundListener, Figures};
 
 /// Time limit for receiving a request.
 const READING: Duration = Duration::from_secs(5);
@@ -37,25 +37,25 @@ type Verdict = (StatusCode, Bytes);
 
 /// The program and its cached responses.
 #[derive(Debug)]
-struct Program {
+struct ServedProgram {
     figures: Arc<dyn Figures>,
-    open: Shared<Result<Bytes, String>>,
-    plain: Shared<Result<Bytes, String>>,
-    alive: Shared<Verdict>,
-    ready: Shared<Verdict>,
+    open: ResultCache<Result<Bytes, String>>,
+    plain: ResultCache<Result<Bytes, String>>,
+    alive: ResultCache<Verdict>,
+    ready: ResultCache<Verdict>,
 }
 
 /// Serves until the task is aborted.
 ///
 /// # Errors
 /// If the socket cannot be registered with the runtime.
-pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<()> {
-    let program = Arc::new(Program {
+pub async fn serve(listener: BoundListener, figures: Arc<dyn Figures>) -> io::Result<()> {
+    let program = Arc::new(ServedProgram {
         figures,
-        open: Shared::default(),
-        plain: Shared::default(),
-        alive: Shared::default(),
-        ready: Shared::default(),
+        open: ResultCache::default(),
+        plain: ResultCache::default(),
+        alive: ResultCache::default(),
+        ready: ResultCache::default(),
     });
     let places = Arc::default();
     let own = nix::unistd::geteuid().as_raw();
@@ -86,7 +86,7 @@ pub async fn serve(listener: Listener, figures: Arc<dyn Figures>) -> io::Result<
                     // A peer without credentials cannot be attributed and is dropped.
                     Ok((stream, _)) => {
                         if let Ok(peer) = stream.peer_cred() {
-                            attend(stream, Source::of_user(peer.uid(), own), &places, &program);
+                            attend(stream, PeerSource::of_user(peer.uid(), own), &places, &program);
                         }
                     }
                     Err(error) => cannot_accept(&error).await,
@@ -102,16 +102,16 @@ fn source_of(
     peer: SocketAddr,
     own: u32,
     neighbours: Option<&mut Neighbours>,
-) -> Option<Source> {
+) -> Option<PeerSource> {
     let holder = neighbours.map(|neighbours| neighbours.holder(peer, stream.local_addr()?)).transpose();
     match holder {
-        Ok(Some(Neighbour::User(uid))) => Some(Source::of_user(uid, own)),
+        Ok(Some(Neighbour::User(uid))) => Some(PeerSource::of_user(uid, own)),
         Ok(Some(Neighbour::Gone)) => None,
         Ok(Some(Neighbour::Elsewhere)) if peer.ip().to_canonical().is_loopback() => None,
-        Ok(Some(Neighbour::Elsewhere) | None) => Some(Source::of_address(peer.ip())),
+        Ok(Some(Neighbour::Elsewhere) | None) => Some(PeerSource::of_address(peer.ip())),
         Err(error) => {
             tracing::debug!(%error, %peer, "the kernel does not say whose a connection for metrics is");
-            Some(Source::of_address(peer.ip()))
+            Some(PeerSource::of_address(peer.ip()))
         }
     }
 }
@@ -122,14 +122,14 @@ async fn cannot_accept(error: &io::Error) {
 }
 
 /// Serves one connection in a task of its own, if it gets a permit, until it ends or is evicted.
-fn attend<S>(stream: S, source: Source, places: &Arc<Places>, program: &Arc<Program>)
+fn attend<S>(stream: S, source: PeerSource, places: &Arc<Places>, program: &Arc<ServedProgram>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Some(mut place) = places.take(source) else { return };
     let program = Arc::clone(program);
     tokio::spawn(async move {
-        let Place { questions, evicted, .. } = &mut place;
+        let ConnectionPlace { questions, evicted, .. } = &mut place;
         let service = service_fn(|request| answer(request, Arc::clone(&program), questions.clone(), source));
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(READING).max_buf_size(16 * 1024);
@@ -147,9 +147,9 @@ where
 
 async fn answer(
     request: Request<Incoming>,
-    program: Arc<Program>,
+    program: Arc<ServedProgram>,
     questions: Questions,
-    source: Source,
+    source: PeerSource,
 ) -> Result<Answer, hyper::Error> {
     let _question = questions.begin();
     if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -158,14 +158,14 @@ async fn answer(
         return Ok(refused);
     }
     let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    let (format, operator) = (Format::wanted(accept), source == Source::Operator);
+    let (format, operator) = (MetricsFormat::wanted(accept), source == PeerSource::Operator);
     let figures = Arc::clone(&program.figures);
     // Reading the program's state may block, so it runs off the async threads.
     let answer = match request.uri().path() {
         "/metrics" => {
             let pages = match format {
-                Format::OpenMetrics => &program.open,
-                Format::Plain => &program.plain,
+                MetricsFormat::OpenMetrics => &program.open,
+                MetricsFormat::Plain => &program.plain,
             };
             pages.get(operator, move || page(format, &figures)).await.map(|page| in_format(format, &page))
         }
@@ -182,14 +182,14 @@ async fn answer(
     Ok(answer.unwrap_or_else(|error| said(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"))))
 }
 
-fn page(format: Format, figures: &Arc<dyn Figures>) -> Result<Bytes, String> {
+fn page(format: MetricsFormat, figures: &Arc<dyn Figures>) -> Result<Bytes, String> {
     match print(figures) {
         Ok(text) => Ok(format.of(text).into()),
         Err(error) => Err(format!("the figures cannot be written: {error}\n")),
     }
 }
 
-fn in_format(format: Format, page: &Result<Bytes, String>) -> Answer {
+fn in_format(format: MetricsFormat, page: &Result<Bytes, String>) -> Answer {
     match page {
         Ok(text) => {
             let mut answer = said(StatusCode::OK, text.clone());

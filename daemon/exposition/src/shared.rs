@@ -14,29 +14,29 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// The last result, with its time.
 #[derive(Debug)]
-pub(crate) struct Shared<T>(Mutex<Option<Found<T>>>);
+pub(crate) struct ResultCache<T>(Mutex<Option<CachedResult<T>>>);
 
 #[derive(Debug)]
-struct Found<T> {
+struct CachedResult<T> {
     answer: Arc<T>,
     begun: Instant,
     ended: Instant,
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for ResultCache<T> {
     fn default() -> Self {
         Self(Mutex::new(None))
     }
 }
 
-impl<T> Found<T> {
+impl<T> CachedResult<T> {
     /// Time until which users other than operators wait for another computation.
     fn rests_until(&self) -> Instant {
         self.ended + (self.ended - self.begun).min(LONGEST_REST)
     }
 }
 
-impl<T: Send + Sync + 'static> Shared<T> {
+impl<T: Send + Sync + 'static> ResultCache<T> {
     /// A result whose computation started after this call. The computation may block.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
             }
             let begun = Instant::now();
             let answer = Arc::new(tokio::task::spawn_blocking(find).await?);
-            *last = Some(Found { answer: Arc::clone(&answer), begun, ended: Instant::now() });
+            *last = Some(CachedResult { answer: Arc::clone(&answer), begun, ended: Instant::now() });
             return Ok(answer);
         }
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn questions_at_once_share_two_looks() {
-        let (shared, looks) = (Arc::new(Shared::default()), Arc::new(AtomicUsize::new(0)));
+        let (shared, looks) = (Arc::new(ResultCache::default()), Arc::new(AtomicUsize::new(0)));
         let ask = |_| {
             let (shared, looks) = (Arc::clone(&shared), Arc::clone(&looks));
             tokio::spawn(async move {
@@ -93,7 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn answer_is_never_older_than_its_question() {
-        let (shared, mut last) = (Shared::default(), 0);
+        let (shared, mut last) = (ResultCache::default(), 0);
         for now in 1..=5 {
             last = *shared.get(false, move || now).await.unwrap();
             assert_eq!(last, now);

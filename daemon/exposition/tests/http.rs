@@ -9,14 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tranche_exposition::{Address, Figures, Labels, Listener, Page, ask, serve};
+use tranche_exposition::{Address, BoundListener, Figures, Labels, MetricsPage, ask, serve};
 
 /// A program that counts its probes, and is ready from the third on.
 #[derive(Debug, Default)]
 struct Program(AtomicU64);
 
 impl Figures for Program {
-    fn write(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let looks = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         page.counter("looks", "Looks at it", looks)?;
         page.gauges("colour_ratio", "How much of each", [(vec![("name", "a \"b\"\\\n".into())], 0.5)])?;
@@ -34,7 +34,7 @@ impl Figures for Program {
 }
 
 fn start(address: &str) -> Address {
-    let listener = Listener::open(&address.parse().unwrap()).unwrap().unwrap();
+    let listener = BoundListener::open(&address.parse().unwrap()).unwrap().unwrap();
     let address = listener.address().clone();
     tokio::spawn(serve(listener, Arc::new(Program::default())));
     address
@@ -130,19 +130,19 @@ async fn a_place_that_is_taken_is_refused_and_one_that_was_left_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("metrics.sock");
     let here: Address = path.to_str().unwrap().parse().unwrap();
-    drop(Listener::open(&here).unwrap());
+    drop(BoundListener::open(&here).unwrap());
     assert!(path.exists(), "whoever is killed leaves its socket");
-    let taken = Listener::open(&here).unwrap().unwrap();
-    let refused = Listener::open(&here).unwrap_err().to_string();
+    let taken = BoundListener::open(&here).unwrap().unwrap();
+    let refused = BoundListener::open(&here).unwrap_err().to_string();
     assert!(refused.contains("metrics.sock") && refused.contains("somebody else"), "{refused}");
     drop(taken);
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "kept").unwrap();
-    let refused = Listener::open(&here).unwrap_err().to_string();
+    let refused = BoundListener::open(&here).unwrap_err().to_string();
     assert!(refused.contains("no socket; remove it"), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
-    let first = Listener::open(&"127.0.0.1:0".parse().unwrap()).unwrap().unwrap();
-    let refused = Listener::open(first.address()).unwrap_err().to_string();
+    let first = BoundListener::open(&"127.0.0.1:0".parse().unwrap()).unwrap().unwrap();
+    let refused = BoundListener::open(first.address()).unwrap_err().to_string();
     assert!(refused.contains(&first.address().to_string()), "{refused}");
-    assert!(Listener::open(&Address::Off).unwrap().is_none());
+    assert!(BoundListener::open(&Address::Off).unwrap().is_none());
 }

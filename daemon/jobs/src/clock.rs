@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 /// Readings of the system clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     /// Wall-clock time in milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// Time since boot, including suspend.
     pub uptime: Duration,
 }
 
-impl Reading {
+impl ClockReading {
     /// Readings of the system's clocks at this instant.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -29,9 +29,9 @@ impl Reading {
 /// A time on the job clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Moment(pub(crate) Duration);
+pub(crate) struct JobTime(pub(crate) Duration);
 
-impl Moment {
+impl JobTime {
     /// Time since `earlier`, at least zero.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -42,16 +42,16 @@ impl Moment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Clock {
     /// Time that the job clock showed.
-    pub(crate) showed: Moment,
+    pub(crate) showed: JobTime,
     /// Uptime at that moment.
     uptime: Duration,
 }
 
 impl Clock {
     /// Continues a saved clock, or starts at zero.
-    pub(crate) fn again(kept: Option<Self>, rebooted: bool, now: Reading) -> Self {
+    pub(crate) fn again(kept: Option<Self>, rebooted: bool, now: ClockReading) -> Self {
         match kept {
-            None => Self { showed: Moment::default(), uptime: now.uptime },
+            None => Self { showed: JobTime::default(), uptime: now.uptime },
             // The time between the last save and the reboot, at most an hour, is lost, as is the time
             // switched off.
             Some(kept) if rebooted => Self { uptime: Duration::ZERO, ..kept },
@@ -60,8 +60,8 @@ impl Clock {
     }
 
     /// The time for these readings.
-    pub(crate) fn at(self, now: Reading) -> Now {
-        let showed = Moment(self.showed.0 + now.uptime.saturating_sub(self.uptime));
+    pub(crate) fn at(self, now: ClockReading) -> Now {
+        let showed = JobTime(self.showed.0 + now.uptime.saturating_sub(self.uptime));
         Now { unix_ms: now.unix_ms, clock: Self { showed, uptime: now.uptime } }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    pub(crate) const fn moment(&self) -> Moment {
+    pub(crate) const fn moment(&self) -> JobTime {
         self.clock.showed
     }
 }
@@ -84,8 +84,8 @@ impl Now {
 mod tests {
     use super::*;
 
-    fn up(seconds: u64) -> Reading {
-        Reading { unix_ms: 0, uptime: Duration::from_secs(seconds) }
+    fn up(seconds: u64) -> ClockReading {
+        ClockReading { unix_ms: 0, uptime: Duration::from_secs(seconds) }
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn boottime_clock_is_available() {
-        let before = Reading::now();
-        assert!(before.uptime > Duration::ZERO && Reading::now().uptime >= before.uptime);
+        let before = ClockReading::now();
+        assert!(before.uptime > Duration::ZERO && ClockReading::now().uptime >= before.uptime);
     }
 }

@@ -16,12 +16,12 @@ use crate::error::{JobsError, OpenError};
 use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
-use crate::record::{Entry, Owner, Reason};
+use crate::record::{JobOwner, JobRecord, StopReason};
 use crate::reserve;
 use crate::restore;
 use crate::retain::Retention;
-use crate::site::{JobCondition, Site};
-use crate::state::State;
+use crate::site::{JobCondition, JobSite};
+use crate::state::ControllerState;
 use crate::store::Store;
 
 /// User that makes a request.
@@ -44,10 +44,10 @@ pub struct JobController<S> {
     clock: Clock,
     pub(crate) retention: Retention,
     pub(crate) bell: Notify,
-    state: Mutex<State>,
+    state: Mutex<ControllerState>,
 }
 
-impl<S: Site> JobController<S> {
+impl<S: JobSite> JobController<S> {
     /// Restores the state saved in `folder`; nothing starts before [`JobController::run`].
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl<S: Site> JobController<S> {
         Self { retention, ..self }
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ControllerState> {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
@@ -119,7 +119,7 @@ impl<S: Site> JobController<S> {
 
     fn set_project(
         &self,
-        state: &mut State,
+        state: &mut ControllerState,
         project: Project,
         beyond_capacity: bool,
     ) -> Result<(), JobsError> {
@@ -167,7 +167,7 @@ impl<S: Site> JobController<S> {
     pub fn submit(
         &self,
         submission: Submission,
-        owner: Owner,
+        owner: JobOwner,
         requester: Requester,
     ) -> Result<(), JobsError> {
         let mut state = self.state();
@@ -183,7 +183,7 @@ impl<S: Site> JobController<S> {
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
         let id = state.scheduler.submit(spec.clone())?;
-        state.insert(id, Entry::new(&submission, owner, self.now().unix_ms));
+        state.insert(id, JobRecord::new(&submission, owner, self.now().unix_ms));
         state.fresh.insert(id);
         state.unsaved.launches.push((id, launch.clone()));
         self.save(&mut state).inspect_err(|_| {
@@ -196,8 +196,8 @@ impl<S: Site> JobController<S> {
     }
 
     /// Rejects a job that no launcher would start.
-    fn check_ticket(&self, ticket: Option<&TicketId>, owner: Owner) -> Result<(), JobsError> {
-        let Owner { uid, .. } = owner;
+    fn check_ticket(&self, ticket: Option<&TicketId>, owner: JobOwner) -> Result<(), JobsError> {
+        let JobOwner { uid, .. } = owner;
         match ticket {
             Some(ticket) if !ticket.is_of(uid) => Err(JobsError::OthersTicket { uid }),
             None if self.launcher.needs_ticket(owner) => Err(JobsError::NoTicket { uid }),
@@ -220,9 +220,9 @@ impl<S: Site> JobController<S> {
             if state.scheduler.jobs().contains_key(&id) {
                 let all: Vec<_> =
                     state.supervised.keys().filter(|member| member.job == id).copied().collect();
-                state.request_stop(&leaving, &Reason::Deleted);
+                state.request_stop(&leaving, &StopReason::Deleted);
                 // Members that were stopping with a restart in view now stop for good.
-                state.request_stop(&all, &Reason::Deleted);
+                state.request_stop(&all, &StopReason::Deleted);
                 return Ok(());
             }
             state.remove(id);
@@ -247,7 +247,7 @@ impl<S: Site> JobController<S> {
                 return Err(JobsError::Over(project.clone(), name.clone()));
             }
             let leaving = state.scheduler.suspend(id, suspended);
-            state.request_stop(&leaving, &Reason::Suspended);
+            state.request_stop(&leaving, &StopReason::Suspended);
             state.dirty.insert(id);
             Ok(())
         })
@@ -258,7 +258,7 @@ impl<S: Site> JobController<S> {
         project: &ProjectName,
         name: &JobName,
         requester: Requester,
-        change: impl FnOnce(&mut State, JobId) -> Result<(), JobsError>,
+        change: impl FnOnce(&mut ControllerState, JobId) -> Result<(), JobsError>,
     ) -> Result<(), JobsError> {
         let mut state = self.state();
         let id = self.permitted(&state, project, name, requester)?;
@@ -272,7 +272,7 @@ impl<S: Site> JobController<S> {
     /// The job of this name, if the requester has full rights to it.
     pub(crate) fn permitted(
         &self,
-        state: &State,
+        state: &ControllerState,
         project: &ProjectName,
         name: &JobName,
         requester: Requester,
@@ -305,7 +305,7 @@ impl<S: Site> JobController<S> {
     }
 
     /// Saves all unsaved changes.
-    pub(crate) fn save(&self, state: &mut State) -> Result<(), JobsError> {
+    pub(crate) fn save(&self, state: &mut ControllerState) -> Result<(), JobsError> {
         let changes = state.changes(&self.boot, self.now().clock);
         point("jobs: keeping");
         match self.store.save(&changes) {
@@ -324,7 +324,11 @@ impl<S: Site> JobController<S> {
 }
 
 /// Permits members of the project, the owner of the job, and administrators.
-pub(crate) fn permit(requester: Requester, project: &Project, owner: Option<Owner>) -> Result<(), JobsError> {
+pub(crate) fn permit(
+    requester: Requester,
+    project: &Project,
+    owner: Option<JobOwner>,
+) -> Result<(), JobsError> {
     let owns = owner.is_some_and(|owner| owner.uid == requester.uid);
     if requester.admin || owns || project.members.contains(&requester.uid) {
         return Ok(());

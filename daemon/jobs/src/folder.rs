@@ -12,7 +12,7 @@ use tranche_domain::slice::ProcessId;
 
 use crate::record::Run;
 use crate::reserve::disk_size;
-use crate::runner_protocol::{Outcome, RunnerSetup, StatusLine};
+use crate::runner_protocol::{CommandOutcome, RunnerSetup, StatusLine};
 
 /// The parent folder of all job folders.
 #[derive(Clone, Debug)]
@@ -89,15 +89,15 @@ const MOST_WRITTEN: usize = 64 << 10;
 
 /// Content of a status file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct StatusContent {
     /// First identity in the file; later lines may come from the user's own processes.
     pub(crate) shepherd: Option<ProcessId>,
     ran: bool,
     told: bool,
-    outcome: Option<Outcome>,
+    outcome: Option<CommandOutcome>,
 }
 
-impl Written {
+impl StatusContent {
     pub(crate) fn read(path: &Path) -> Self {
         let (text, _) = read_log(path, 0, MOST_WRITTEN).unwrap_or_default();
         let lines = String::from_utf8_lossy(&text).into_owned();
@@ -119,7 +119,7 @@ impl Written {
     pub(crate) fn run(self) -> Run {
         match self.outcome {
             Some(outcome) => Run::Ended { outcome, told: self.told },
-            None if self.ran => Run::Ended { outcome: Outcome::Lost, told: self.told },
+            None if self.ran => Run::Ended { outcome: CommandOutcome::Lost, told: self.told },
             None => Run::Never,
         }
     }
@@ -187,13 +187,16 @@ mod tests {
     fn first_status_lines_take_precedence() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.1");
-        assert_eq!(Written::read(&path).run(), Run::Never);
+        assert_eq!(StatusContent::read(&path).run(), Run::Never);
         fs::write(&path, "shepherd 5 6\nran\nshepherd 1 1\n").unwrap();
-        let written = Written::read(&path);
+        let written = StatusContent::read(&path);
         assert_eq!(written.shepherd.unwrap().start_time, 6);
-        assert_eq!(written.run(), Run::Ended { outcome: Outcome::Lost, told: false });
+        assert_eq!(written.run(), Run::Ended { outcome: CommandOutcome::Lost, told: false });
         fs::write(&path, "shepherd 5 6\nran\ntold\nexit 0\nexit 3\n").unwrap();
-        assert_eq!(Written::read(&path).run(), Run::Ended { outcome: Outcome::Exit(0), told: true });
+        assert_eq!(
+            StatusContent::read(&path).run(),
+            Run::Ended { outcome: CommandOutcome::Exit(0), told: true }
+        );
     }
 
     #[test]

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::de::DeserializeOwned;
-use tranche_domain::jobs::{Launch, TicketId};
+use tranche_domain::jobs::{LaunchSpec, TicketId};
 use tranche_domain::slice::ProcessId;
 
-use crate::record::Owner;
+use crate::record::JobOwner;
 use crate::runner_protocol::{
-    LaunchAnswer, LaunchRequest, Order, RunnerReady, RunnerSetup, Start, receive_message, send_message,
+    CommandOrder, LaunchAnswer, LaunchRequest, RunnerReady, RunnerSetup, Start, receive_message, send_message,
 };
 
 /// Time for a job runner to report its identity.
@@ -37,34 +37,34 @@ pub struct Launcher {
 
 /// A start as the daemon requests it.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct StartRequest<'a> {
     pub(crate) setup: RunnerSetup,
     pub(crate) index: u32,
     pub(crate) ticket: Option<&'a TicketId>,
-    pub(crate) launch: &'a Launch,
+    pub(crate) launch: &'a LaunchSpec,
 }
 
 /// Reason for which a start failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct StartRefusal {
     pub(crate) why: String,
     /// True if every later start would fail.
     pub(crate) for_good: bool,
 }
 
-impl Refusal {
+impl StartRefusal {
     fn for_now(why: String) -> Self {
         Self { why, for_good: false }
     }
 }
 
-impl From<String> for Refusal {
+impl From<String> for StartRefusal {
     fn from(why: String) -> Self {
         Self::for_now(why)
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for StartRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
@@ -79,19 +79,19 @@ pub(crate) struct Shepherd {
 
 impl Launcher {
     /// Tests if this user's jobs require a ticket.
-    pub(crate) fn needs_ticket(&self, owner: Owner) -> bool {
+    pub(crate) fn needs_ticket(&self, owner: JobOwner) -> bool {
         !is_own(owner) || self.socket.exists()
     }
 
     /// Starts a job runner, which then waits for its order.
-    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
-        let owner = Owner { uid: wanted.setup.uid, gid: wanted.setup.gid };
+    pub(crate) fn start(&self, wanted: &StartRequest<'_>) -> Result<Shepherd, StartRefusal> {
+        let owner = JobOwner { uid: wanted.setup.uid, gid: wanted.setup.gid };
         match UnixStream::connect(&self.socket) {
             Ok(stream) => by_ticket(stream, wanted),
-            Err(_) if is_own(owner) => self.by_itself(&wanted.setup).map_err(Refusal::for_now),
+            Err(_) if is_own(owner) => self.by_itself(&wanted.setup).map_err(StartRefusal::for_now),
             Err(error) => {
                 let (socket, uid) = (self.socket.display(), owner.uid);
-                Err(Refusal::for_now(format!(
+                Err(StartRefusal::for_now(format!(
                     "cannot run anything as user {uid}: nobody answers at {socket} ({error}); jobs of others than the \
                      daemon's own user are started by systemd: `systemctl enable --now tranche-attest.socket \
                      tranche-job.socket`"
@@ -128,7 +128,7 @@ impl Launcher {
     }
 }
 
-fn is_own(owner: Owner) -> bool {
+fn is_own(owner: JobOwner) -> bool {
     owner.uid == nix::unistd::geteuid().as_raw()
 }
 
@@ -136,14 +136,14 @@ fn not_started(error: io::Error) -> String {
     format!("the process that is to look after it did not start: {error}")
 }
 
-fn by_ticket(stream: UnixStream, wanted: &Wanted<'_>) -> Result<Shepherd, Refusal> {
-    let Wanted { setup, index, ticket, launch } = wanted;
+fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, StartRefusal> {
+    let StartRequest { setup, index, ticket, launch } = wanted;
     let Some(ticket) = ticket else {
-        return Err(Refusal { why: WITHOUT.into(), for_good: true });
+        return Err(StartRefusal { why: WITHOUT.into(), for_good: true });
     };
     let files = [append_to(&setup.attempt), append_to(&setup.log)];
     let [Ok(attempt), Ok(log)] = files else {
-        return Err(Refusal::for_now("cannot open the files for what it prints".into()));
+        return Err(StartRefusal::for_now("cannot open the files for what it prints".into()));
     };
     let start = LaunchRequest::Start(Start {
         ticket: (*ticket).clone(),
@@ -154,9 +154,11 @@ fn by_ticket(stream: UnixStream, wanted: &Wanted<'_>) -> Result<Shepherd, Refusa
     });
     match ask(&stream, &start, &[attempt, log]) {
         Ok(LaunchAnswer::Ready(RunnerReady { shepherd })) => Ok(Shepherd { process: shepherd, stream }),
-        Ok(LaunchAnswer::Refused { why, for_good }) => Err(Refusal { why, for_good }),
-        Ok(LaunchAnswer::Revoked) => Err(Refusal::for_now("the job launcher answered something else".into())),
-        Err(error) => Err(Refusal::for_now(not_started(error))),
+        Ok(LaunchAnswer::Refused { why, for_good }) => Err(StartRefusal { why, for_good }),
+        Ok(LaunchAnswer::Revoked) => {
+            Err(StartRefusal::for_now("the job launcher answered something else".into()))
+        }
+        Err(error) => Err(StartRefusal::for_now(not_started(error))),
     }
 }
 
@@ -191,7 +193,7 @@ fn send_with(stream: &UnixStream, line: &[u8], files: &[i32]) -> io::Result<usiz
 
 impl Shepherd {
     /// Sends the order; returns the runner's identity.
-    pub(crate) fn order(self, order: &Order) -> Result<ProcessId, String> {
+    pub(crate) fn order(self, order: &CommandOrder) -> Result<ProcessId, String> {
         send_message(&mut &self.stream, order)
             .map_err(|error| format!("cannot tell it what to run: {error}"))?;
         Ok(self.process)

@@ -27,13 +27,13 @@ mod state;
 mod store;
 mod views;
 
-pub use clock::Reading;
+pub use clock::ClockReading;
 pub use controller::{JobController, Requester};
 pub use error::{JobsError, OpenError};
 pub use history::Point;
 pub use launch::Launcher;
-pub use record::Owner;
+pub use record::JobOwner;
 pub use retain::Retention;
-pub use site::{Happened, JobCondition, JobSlice, Site, What};
+pub use site::{Happened, JobCondition, JobSite, JobSlice, What};
 pub use store::StoreError;
-pub use views::{LogFrom, LogPart, Standing};
+pub use views::{LogFrom, LogPart, ProjectStanding};

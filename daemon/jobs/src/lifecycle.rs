@@ -14,11 +14,11 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 
 use crate::controller::JobController;
-use crate::folder::{Attempt, Written, is_deserted, kept_of_each};
-use crate::launch::{Refusal, Wanted};
-use crate::record::{Entry, Run};
-use crate::runner_protocol::{Order, RunnerSetup};
-use crate::site::{JobCondition, JobSlice, Site, What};
+use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
+use crate::launch::{StartRefusal, StartRequest};
+use crate::record::{JobRecord, Run};
+use crate::runner_protocol::{CommandOrder, RunnerSetup};
+use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
 
 /// Entry point into the lifecycle.
@@ -37,15 +37,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Data of the member that the lifecycle needs.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownMember {
     attempt: Attempt,
-    entry: Entry,
+    entry: JobRecord,
     slice: JobSlice,
     supervised: Arc<Supervised>,
 }
 
 /// Supervises a member until it has exited.
-pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member: MemberId, begin: Begin) {
+pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, member: MemberId, begin: Begin) {
     let Some(known) = known(&controller, member) else { return };
     let begun = match begin {
         Begin::Fresh(gpus) => begin_fresh(&controller, &known, gpus).await,
@@ -53,8 +53,8 @@ pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member
     };
     let run = match begun {
         Ok(shepherd) => watch(&controller, &known, shepherd).await,
-        Err(Refusal { why, for_good: true }) => Run::Barred(why),
-        Err(Refusal { why, .. }) => Run::Refused(why),
+        Err(StartRefusal { why, for_good: true }) => Run::Barred(why),
+        Err(StartRefusal { why, .. }) => Run::Refused(why),
     };
     point("jobs: ended");
     controller.site.close(&known.slice).await;
@@ -71,32 +71,32 @@ pub(crate) async fn supervise<S: Site>(controller: Arc<JobController<S>>, member
     controller.left(member, run);
 }
 
-fn known<S: Site>(controller: &JobController<S>, member: MemberId) -> Option<Known> {
+fn known<S: JobSite>(controller: &JobController<S>, member: MemberId) -> Option<KnownMember> {
     let state = controller.state();
     let entry = state.entries.get(&member.job)?.clone();
     let start = entry.members.get(&member.index).map_or(0, |known| known.starts);
     let supervised = Arc::clone(state.supervised.get(&member)?);
     let slice = JobSlice { name: entry.slice(member), member };
-    Some(Known { attempt: Attempt { member, start }, slice, entry, supervised })
+    Some(KnownMember { attempt: Attempt { member, start }, slice, entry, supervised })
 }
 
 /// Starts a member that has no runner.
-async fn begin_fresh<S: Site>(
+async fn begin_fresh<S: JobSite>(
     controller: &Arc<JobController<S>>,
-    known: &Known,
+    known: &KnownMember,
     gpus: Vec<GpuUuid>,
-) -> Result<Option<ProcessId>, Refusal> {
+) -> Result<Option<ProcessId>, StartRefusal> {
     let (controller, known) = (Arc::clone(controller), known.clone());
     let started = tokio::task::spawn_blocking(move || start(&controller, &known, &gpus)).await;
     started.map_err(|error| error.to_string())?.map(Some)
 }
 
-fn start<S: Site>(
+fn start<S: JobSite>(
     controller: &JobController<S>,
-    known: &Known,
+    known: &KnownMember,
     gpus: &[GpuUuid],
-) -> Result<ProcessId, Refusal> {
-    let Known { attempt, entry, slice, supervised } = known;
+) -> Result<ProcessId, StartRefusal> {
+    let KnownMember { attempt, entry, slice, supervised } = known;
     controller.site.open(slice, entry.spec.size, gpus, entry.owner)?;
     point("jobs: opened");
     let launch = controller.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
@@ -108,7 +108,7 @@ fn start<S: Site>(
         .prepare(*attempt)
         .map_err(|error| format!("cannot make a file for what it prints: {error}"))?;
     point("jobs: prepared");
-    let shepherd = controller.launcher.start(&Wanted {
+    let shepherd = controller.launcher.start(&StartRequest {
         setup: RunnerSetup {
             uid: entry.owner.uid,
             gid: entry.owner.gid,
@@ -124,7 +124,7 @@ fn start<S: Site>(
     let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();
     let environment = controller.site.enter(slice, shepherd.process, environment)?;
     point("jobs: entered");
-    let process = shepherd.order(&Order {
+    let process = shepherd.order(&CommandOrder {
         command: launch.command,
         environment,
         workdir: launch.workdir.into(),
@@ -138,7 +138,7 @@ fn start<S: Site>(
 }
 
 /// Variables that identify a member to its program.
-fn own_environment(entry: &Entry, member: MemberId) -> Vec<(String, String)> {
+fn own_environment(entry: &JobRecord, member: MemberId) -> Vec<(String, String)> {
     let pair = |name: &str, value: String| (name.to_owned(), value);
     vec![
         pair("TRANCHE_JOB_NAME", entry.spec.name.to_string()),
@@ -153,11 +153,11 @@ fn own_environment(entry: &Entry, member: MemberId) -> Vec<(String, String)> {
 }
 
 /// Finds the runner of an earlier daemon, if it exists.
-async fn find<S: Site>(controller: &Arc<JobController<S>>, known: &Known) -> Option<ProcessId> {
+async fn find<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember) -> Option<ProcessId> {
     let path = controller.folders.attempt(known.attempt);
     loop {
         let deserted = is_deserted(&path);
-        let shepherd = Written::read(&path).shepherd.filter(|_| !deserted);
+        let shepherd = StatusContent::read(&path).shepherd.filter(|_| !deserted);
         if let Some(shepherd) = shepherd {
             let _ = known.supervised.shepherd.set(shepherd);
         }
@@ -169,9 +169,9 @@ async fn find<S: Site>(controller: &Arc<JobController<S>>, known: &Known) -> Opt
 }
 
 /// Waits for the runner, passes on a stop request, and returns the result.
-async fn watch<S: Site>(
+async fn watch<S: JobSite>(
     controller: &Arc<JobController<S>>,
-    known: &Known,
+    known: &KnownMember,
     shepherd: Option<ProcessId>,
 ) -> Run {
     if let Some(shepherd) = shepherd {
@@ -184,16 +184,20 @@ async fn watch<S: Site>(
             () = known.supervised.leave.notified() => stop_runner(controller, known, shepherd).await,
         }
     }
-    Written::read(&controller.folders.attempt(known.attempt)).run()
+    StatusContent::read(&controller.folders.attempt(known.attempt)).run()
 }
 
-fn is_leaving<S: Site>(controller: &JobController<S>, member: MemberId) -> bool {
+fn is_leaving<S: JobSite>(controller: &JobController<S>, member: MemberId) -> bool {
     let state = controller.state();
     let member = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     member.is_some_and(|member| member.farewell.is_some())
 }
 
-async fn stop_runner<S: Site>(controller: &Arc<JobController<S>>, known: &Known, shepherd: ProcessId) {
+async fn stop_runner<S: JobSite>(
+    controller: &Arc<JobController<S>>,
+    known: &KnownMember,
+    shepherd: ProcessId,
+) {
     controller.site.signal(shepherd, Signal::SIGTERM);
     point("jobs: told");
     let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
@@ -207,7 +211,7 @@ async fn stop_runner<S: Site>(controller: &Arc<JobController<S>>, known: &Known,
     }
 }
 
-impl<S: Site> JobController<S> {
+impl<S: JobSite> JobController<S> {
     /// Handles the exit of a member whose slice is gone.
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();

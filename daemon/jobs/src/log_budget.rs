@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::O_NOFOLLOW;
 
-use crate::clock::Moment;
+use crate::clock::JobTime;
 
 /// Budgets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct LogUse {
     pub(crate) path: PathBuf,
     pub(crate) uid: u32,
     /// End of its job, if ended.
-    pub(crate) ended: Option<Moment>,
+    pub(crate) ended: Option<JobTime>,
     /// Bytes on the disk.
     pub(crate) bytes: u64,
 }
@@ -55,12 +55,12 @@ impl Budget {
     pub(crate) fn cuts(self, logs: Vec<LogUse>) -> Vec<Cut> {
         let mut of_users: BTreeMap<u32, Vec<LogUse>> = BTreeMap::new();
         logs.into_iter().for_each(|log| of_users.entry(log.uid).or_default().push(log));
-        let mut users: Vec<User> = of_users.into_values().map(User::new).collect();
+        let mut users: Vec<UserLogs> = of_users.into_values().map(UserLogs::new).collect();
         let mut cuts = Vec::new();
         for user in users.iter_mut().filter(|user| user.bytes > self.of_user) {
             while user.bytes > self.of_user - self.of_user / SLACK && user.cut(&mut cuts) {}
         }
-        let all = |users: &[User]| users.iter().fold(0, |sum: u64, user| sum.saturating_add(user.bytes));
+        let all = |users: &[UserLogs]| users.iter().fold(0, |sum: u64, user| sum.saturating_add(user.bytes));
         if all(&users) > self.of_all {
             while all(&users) > self.of_all - self.of_all / SLACK {
                 // The user with the most output has the most to cut.
@@ -77,12 +77,12 @@ impl Budget {
 }
 
 /// Logs of one user in reverse order of cutting.
-struct User {
+struct UserLogs {
     logs: Vec<LogUse>,
     bytes: u64,
 }
 
-impl User {
+impl UserLogs {
     fn new(mut logs: Vec<LogUse>) -> Self {
         // Ended jobs first, oldest first; then running ones, longest log first.
         logs.sort_by_key(|log| (log.ended.is_none(), log.ended, u64::MAX - log.bytes));
@@ -152,7 +152,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn log(name: &str, uid: u32, ended: Option<u64>, mib: u64) -> LogUse {
-        let ended = ended.map(|at| Moment(Duration::from_secs(at)));
+        let ended = ended.map(|at| JobTime(Duration::from_secs(at)));
         LogUse { path: name.into(), uid, ended, bytes: mib * MIB }
     }
 

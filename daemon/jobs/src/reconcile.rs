@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tranche_domain::jobs::{Action, Activity, MemberId, MilliGpus};
+use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus};
 use tranche_shm::crash::point;
 
-use crate::clock::{Moment, Now};
+use crate::clock::{JobTime, Now};
 use crate::controller::JobController;
 use crate::lifecycle::{self, Begin};
 use crate::log_budget::{Budget, LogUse, cut, on_disk};
-use crate::record::Reason;
-use crate::site::{Happened, JobCondition, Site, What};
-use crate::state::State;
+use crate::record::StopReason;
+use crate::site::{Happened, JobCondition, JobSite, What};
+use crate::state::ControllerState;
 
 /// Interval of checking limits and other state that changes without a notification.
 const TURN: Duration = Duration::from_secs(1);
@@ -26,11 +26,11 @@ const LOGS: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_hours(1);
 
 /// Tests if the clock has to be saved again.
-fn is_old(state: &State, now: Now) -> bool {
+fn is_old(state: &ControllerState, now: Now) -> bool {
     state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }
 
-impl<S: Site> JobController<S> {
+impl<S: JobSite> JobController<S> {
     /// Continues running jobs, decides whenever something has changed, and keeps logs within their budgets.
     /// Never returns.
     pub async fn run(self: Arc<Self>) {
@@ -139,7 +139,7 @@ impl<S: Site> JobController<S> {
     }
 
     /// Saves all changes; returns the actions that are now saved.
-    fn save_actions(&self, state: &mut State) -> Vec<Action> {
+    fn save_actions(&self, state: &mut ControllerState) -> Vec<Action> {
         match self.save(state) {
             Ok(()) => {
                 self.site.clear_condition(JobCondition::NotSaved);
@@ -175,7 +175,7 @@ impl<S: Site> JobController<S> {
     }
 
     /// Stops members that exceed a limit.
-    fn stop_overdue(&self, state: &mut State, now: Moment) {
+    fn stop_overdue(&self, state: &mut ControllerState, now: JobTime) {
         let supervised =
             state.supervised.iter().filter(|(_, supervised)| supervised.shepherd.get().is_some());
         let overdue: Vec<(MemberId, String)> = supervised
@@ -188,12 +188,12 @@ impl<S: Site> JobController<S> {
                 .and_then(|entry| entry.members.get(&member.index)?.farewell.as_ref());
             if already.is_none() {
                 self.record_event_of(state, member, What::Overdue, &why);
-                state.request_stop(&[member], &Reason::Overdue(why));
+                state.request_stop(&[member], &StopReason::Overdue(why));
             }
         }
     }
 
-    fn overdue(&self, state: &State, member: MemberId, now: Moment) -> Option<String> {
+    fn overdue(&self, state: &ControllerState, member: MemberId, now: JobTime) -> Option<String> {
         let entry = state.entries.get(&member.job)?;
         let project = state.scheduler.project(&entry.spec.project).ok()?;
         let running = now.since(entry.members.get(&member.index)?.started);
@@ -201,7 +201,7 @@ impl<S: Site> JobController<S> {
             Some(_) => self.site.idle(&entry.slice(member)),
             None => Duration::ZERO,
         };
-        let did = Activity { running, idle: idle.min(running) };
+        let did = MemberActivity { running, idle: idle.min(running) };
         project.overdue(entry.spec.kind, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
     }
 
@@ -216,7 +216,13 @@ impl<S: Site> JobController<S> {
         self.record_event_of(&state, member, what, &evidence);
     }
 
-    pub(crate) fn record_event_of(&self, state: &State, member: MemberId, what: What, evidence: &str) {
+    pub(crate) fn record_event_of(
+        &self,
+        state: &ControllerState,
+        member: MemberId,
+        what: What,
+        evidence: &str,
+    ) {
         if let Some(entry) = state.entries.get(&member.job) {
             let slice = entry.slice(member);
             self.site.record(Happened { what, slice, evidence: evidence.into() });

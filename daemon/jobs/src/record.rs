@@ -5,43 +5,43 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::SliceName;
-use tranche_domain::jobs::{JobName, JobSpec, MemberId, ProjectName, Submission, Terms, TicketId};
+use tranche_domain::jobs::{JobName, JobSpec, JobTerms, MemberId, ProjectName, Submission, TicketId};
 
-use crate::clock::Moment;
-use crate::runner_protocol::Outcome;
+use crate::clock::JobTime;
+use crate::runner_protocol::CommandOutcome;
 
-/// Owner of a job.
+/// User on whose behalf a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct JobOwner {
     /// Uid of the submitter.
     pub uid: u32,
     /// Gid of the submitter at submission.
     pub gid: u32,
 }
 
-/// Record of a job.
+/// Stored state of a job beside the quota scheduler's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct JobRecord {
     pub(crate) spec: JobSpec,
-    pub(crate) terms: Terms,
-    pub(crate) owner: Owner,
+    pub(crate) terms: JobTerms,
+    pub(crate) owner: JobOwner,
     /// Time of submission, in milliseconds since the Unix epoch.
     pub(crate) submitted_unix_ms: u64,
     /// Time at which the last member ended; the quota scheduler then drops the job.
     pub(crate) ended_unix_ms: Option<u64>,
     /// The same on the job clock; for jobs of daemons without that clock, its origin.
     #[serde(default)]
-    pub(crate) ended: Moment,
+    pub(crate) ended: JobTime,
     /// The submitter's ticket from the job launcher; earlier daemons required none.
     #[serde(default)]
     pub(crate) ticket: Option<TicketId>,
     /// Members that were started at least once, by number.
-    pub(crate) members: BTreeMap<u32, Member>,
+    pub(crate) members: BTreeMap<u32, StoredMember>,
 }
 
 /// Record of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Member {
+pub(crate) struct StoredMember {
     /// Number of starts that the quota scheduler decided.
     pub(crate) starts: u32,
     /// Number of failures, which the job's retries bound.
@@ -50,17 +50,17 @@ pub(crate) struct Member {
     pub(crate) started_unix_ms: u64,
     /// The same on the job clock; for members of daemons without that clock, its origin.
     #[serde(default)]
-    pub(crate) started: Moment,
+    pub(crate) started: JobTime,
     /// Reason for the current or latest stop.
-    pub(crate) farewell: Option<Reason>,
+    pub(crate) farewell: Option<StopReason>,
     /// Final outcome, once the member is not started again.
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<MemberEnd>,
 }
 
 /// Reason for stopping a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Reason {
+pub(crate) enum StopReason {
     /// Preempted in favour of this job.
     Preempted(ProjectName, JobName),
     /// Suspended by its owner.
@@ -75,14 +75,14 @@ pub(crate) enum Reason {
     Reboot,
 }
 
-impl Reason {
+impl StopReason {
     /// Tests if the member is restarted afterwards.
     pub(crate) const fn is_retryable(&self) -> bool {
         matches!(self, Self::Preempted(..) | Self::Suspended | Self::GpuGone | Self::Reboot)
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Preempted(project, name) => write!(f, "preempted for {name} of project {project}"),
@@ -100,7 +100,7 @@ const LONGEST_REASON: usize = 1000;
 
 /// Final outcome of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct End {
+pub(crate) struct MemberEnd {
     pub(crate) success: bool,
     pub(crate) why: String,
     /// Details with programs and paths of the owner, for peers with access to the job only.
@@ -108,14 +108,14 @@ pub(crate) struct End {
     pub(crate) private: bool,
 }
 
-impl End {
+impl MemberEnd {
     fn new(success: bool, why: String) -> Self {
         Self { success, why, private: false }
     }
 
     /// Outcome of a command that failed or could not be started.
-    fn bad(outcome: &Outcome) -> Self {
-        let private = matches!(outcome, Outcome::NotStarted(_));
+    fn bad(outcome: &CommandOutcome) -> Self {
+        let private = matches!(outcome, CommandOutcome::NotStarted(_));
         let why = cut(&outcome.to_string());
         Self { success: false, why, private }
     }
@@ -140,11 +140,11 @@ pub(crate) enum Run {
     /// The job launcher refuses this job permanently.
     Barred(String),
     /// The command ended; `told` if it did after a request to stop.
-    Ended { outcome: Outcome, told: bool },
+    Ended { outcome: CommandOutcome, told: bool },
 }
 
-impl Entry {
-    pub(crate) fn new(submission: &Submission, owner: Owner, now_unix_ms: u64) -> Self {
+impl JobRecord {
+    pub(crate) fn new(submission: &Submission, owner: JobOwner, now_unix_ms: u64) -> Self {
         let Submission { spec, terms, ticket, .. } = submission;
         Self {
             spec: spec.clone(),
@@ -152,13 +152,13 @@ impl Entry {
             owner,
             submitted_unix_ms: now_unix_ms,
             ended_unix_ms: None,
-            ended: Moment::default(),
+            ended: JobTime::default(),
             ticket: ticket.clone(),
             members: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn member_mut(&mut self, index: u32) -> &mut Member {
+    pub(crate) fn member_mut(&mut self, index: u32) -> &mut StoredMember {
         self.members.entry(index).or_default()
     }
 
@@ -174,16 +174,16 @@ impl Entry {
     }
 }
 
-impl Member {
+impl StoredMember {
     /// Evaluates a run: the final outcome, or `None` if the member is restarted.
-    pub(crate) fn judge(&mut self, run: Run, retries: u32) -> Option<End> {
+    pub(crate) fn judge(&mut self, run: Run, retries: u32) -> Option<MemberEnd> {
         let end = match (run, self.farewell.clone()) {
             (Run::Ended { outcome, told: false }, _) if outcome.is_success() => {
-                Some(End::new(true, outcome.to_string()))
+                Some(MemberEnd::new(true, outcome.to_string()))
             }
             (_, Some(reason)) if reason.is_retryable() => None,
-            (_, Some(reason)) => Some(End::new(false, reason.to_string())),
-            (Run::Barred(why), None) => Some(End { private: true, ..End::new(false, cut(&why)) }),
+            (_, Some(reason)) => Some(MemberEnd::new(false, reason.to_string())),
+            (Run::Barred(why), None) => Some(MemberEnd { private: true, ..MemberEnd::new(false, cut(&why)) }),
             // A stop request that the daemon did not send: the machine is shutting down.
             (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
@@ -192,9 +192,9 @@ impl Member {
         end
     }
 
-    fn failed(&mut self, outcome: &Outcome, retries: u32) -> Option<End> {
+    fn failed(&mut self, outcome: &CommandOutcome, retries: u32) -> Option<MemberEnd> {
         self.failures += 1;
-        (self.failures > retries).then(|| End::bad(outcome))
+        (self.failures > retries).then(|| MemberEnd::bad(outcome))
     }
 }
 
@@ -202,22 +202,22 @@ impl Member {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome, told: bool) -> Run {
+    fn ended(outcome: CommandOutcome, told: bool) -> Run {
         Run::Ended { outcome, told }
     }
 
-    fn leaving(reason: Reason) -> Member {
-        Member { farewell: Some(reason), ..Member::default() }
+    fn leaving(reason: StopReason) -> StoredMember {
+        StoredMember { farewell: Some(reason), ..StoredMember::default() }
     }
 
     #[test]
     fn success_before_a_stop_request_is_final() {
-        let preempted = Reason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
+        let preempted = StopReason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
         let mut member = leaving(preempted.clone());
-        assert!(member.judge(ended(Outcome::Exit(0), false), 0).is_some_and(|end| end.success));
+        assert!(member.judge(ended(CommandOutcome::Exit(0), false), 0).is_some_and(|end| end.success));
         let mut saved = leaving(preempted);
         assert_eq!(
-            saved.judge(ended(Outcome::Exit(0), true), 0),
+            saved.judge(ended(CommandOutcome::Exit(0), true), 0),
             None,
             "it was told, saved where it was, and begins again"
         );
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn failed_member_restarts_within_its_retries() {
-        let mut member = Member::default();
-        let mut try_once = || member.judge(ended(Outcome::Exit(1), false), 2);
+        let mut member = StoredMember::default();
+        let mut try_once = || member.judge(ended(CommandOutcome::Exit(1), false), 2);
         assert_eq!((try_once(), try_once()), (None, None));
         let end = try_once().unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "exited with status 1"));
@@ -234,29 +234,32 @@ mod tests {
 
     #[test]
     fn overdue_member_fails_with_a_reason() {
-        let mut member = leaving(Reason::Overdue("it ran for 60 s".into()));
-        let end = member.judge(ended(Outcome::Signal(15), true), 5).unwrap();
+        let mut member = leaving(StopReason::Overdue("it ran for 60 s".into()));
+        let end = member.judge(ended(CommandOutcome::Signal(15), true), 5).unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "it ran for 60 s"));
     }
 
     #[test]
     fn externally_stopped_member_restarts() {
-        assert_eq!(Member::default().judge(ended(Outcome::Signal(15), true), 0), None);
-        assert_eq!(Member::default().judge(ended(Outcome::Exit(0), true), 0), None);
+        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Signal(15), true), 0), None);
+        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Exit(0), true), 0), None);
         assert!(
-            Member::default().judge(ended(Outcome::Signal(15), false), 0).is_some_and(|end| !end.success)
+            StoredMember::default()
+                .judge(ended(CommandOutcome::Signal(15), false), 0)
+                .is_some_and(|end| !end.success)
         );
     }
 
     #[test]
     fn barred_member_fails_with_a_private_reason() {
-        let end = Member::default().judge(Run::Barred("the account alice is locked".into()), 5).unwrap();
+        let end =
+            StoredMember::default().judge(Run::Barred("the account alice is locked".into()), 5).unwrap();
         assert!(!end.success && end.why.contains("locked") && !end.public().contains("alice"), "{end:?}");
     }
 
     #[test]
     fn member_that_never_ran_restarts() {
-        assert_eq!(Member::default().judge(Run::Never, 0), None);
-        assert_eq!(Member::default().judge(Run::Refused("no room".into()), 0), None);
+        assert_eq!(StoredMember::default().judge(Run::Never, 0), None);
+        assert_eq!(StoredMember::default().judge(Run::Refused("no room".into()), 0), None);
     }
 }

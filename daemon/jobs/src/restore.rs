@@ -9,9 +9,9 @@ use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding}
 
 use crate::error::OpenError;
 use crate::folder::{Attempt, Folders, is_deserted};
-use crate::record::Reason;
+use crate::record::StopReason;
 use crate::site::JobSlice;
-use crate::state::State;
+use crate::state::ControllerState;
 use crate::store::{SavedJob, SavedState, Store};
 
 /// Opens the store. A damaged one is set aside together with its jobs' logs, and a new one is created.
@@ -48,8 +48,13 @@ pub(crate) fn boot() -> String {
 }
 
 /// Restores projects, jobs and bindings.
-pub(crate) fn state(scheduler: QuotaScheduler, all: SavedState, boot: &str, folders: &Folders) -> State {
-    let mut state = State { scheduler, ..State::default() };
+pub(crate) fn state(
+    scheduler: QuotaScheduler,
+    all: SavedState,
+    boot: &str,
+    folders: &Folders,
+) -> ControllerState {
+    let mut state = ControllerState { scheduler, ..ControllerState::default() };
     for project in all.projects {
         // Quotas were checked when they were set.
         let _ = state.scheduler.set_project(project, true);
@@ -75,17 +80,17 @@ pub(crate) fn state(scheduler: QuotaScheduler, all: SavedState, boot: &str, fold
         state.supervised.insert(kept.member, Default::default());
     }
     unseen.retain(|member| !has_runner(&state, folders, *member));
-    state.request_stop(&unseen, &Reason::GpuGone);
+    state.request_stop(&unseen, &StopReason::GpuGone);
     if rebooted {
         let everybody: Vec<MemberId> = seated.iter().map(|kept| kept.member).collect();
-        state.request_stop(&everybody, &Reason::Reboot);
+        state.request_stop(&everybody, &StopReason::Reboot);
     }
     state
 }
 
 /// Slices of bound members that an earlier release created without marking their owner. They are assigned to
 /// these members once; from now on an unmarked slice is not a job's.
-pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
+pub(crate) fn unmarked(state: &ControllerState) -> Vec<JobSlice> {
     let slice = |member: &MemberId| {
         let name = state.entries.get(&member.job)?.slice(*member);
         Some(JobSlice { name, member: *member })
@@ -95,14 +100,14 @@ pub(crate) fn unmarked(state: &State) -> Vec<JobSlice> {
 }
 
 /// Tests if a member's runner still exists; an absent GPU does not stop its program.
-fn has_runner(state: &State, folders: &Folders, member: MemberId) -> bool {
+fn has_runner(state: &ControllerState, folders: &Folders, member: MemberId) -> bool {
     let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };
     !is_deserted(&folders.attempt(attempt))
 }
 
 /// Removes deleted jobs whose last member has exited.
-fn forget_deleted(state: &mut State) {
+fn forget_deleted(state: &mut ControllerState) {
     let deleted = state.scheduler.jobs().iter().filter(|(_, job)| job.deleted && job.placed == 0);
     for id in deleted.map(|(id, _)| *id).collect::<Vec<_>>() {
         state.scheduler.delete(id);
@@ -111,7 +116,7 @@ fn forget_deleted(state: &mut State) {
 }
 
 /// Restores a job; returns the saved bindings of its members.
-fn restore_job(state: &mut State, id: JobId, kept: SavedJob) -> Vec<SavedBinding> {
+fn restore_job(state: &mut ControllerState, id: JobId, kept: SavedJob) -> Vec<SavedBinding> {
     let SavedJob { entry, job, places } = kept;
     // Without its project the job cannot be restored; it stays in the store.
     if state.scheduler.project(&entry.spec.project).is_err() {
@@ -142,15 +147,17 @@ mod tests {
 
     use tranche_domain::compute::Priority;
     use tranche_domain::id::GpuUuid;
-    use tranche_domain::jobs::{Gpu, JobSpec, Kind, MilliGpus, Project, Size, TerminationPolicy, Terms};
+    use tranche_domain::jobs::{
+        JobKind, JobSpec, JobTerms, MilliGpus, PoolGpu, Project, Size, TerminationPolicy,
+    };
 
     use super::*;
-    use crate::clock::{Clock, Moment};
-    use crate::record::{Entry, Owner};
+    use crate::clock::{Clock, JobTime};
+    use crate::record::{JobOwner, JobRecord};
     use crate::store::SavedNode;
 
-    fn gpu() -> Gpu {
-        Gpu { index: 0, uuid: GpuUuid::from_bytes([7; 16]), island: 0, outside: MilliGpus::ZERO }
+    fn gpu() -> PoolGpu {
+        PoolGpu { index: 0, uuid: GpuUuid::from_bytes([7; 16]), island: 0, outside: MilliGpus::ZERO }
     }
 
     fn spec(name: &str) -> JobSpec {
@@ -158,7 +165,7 @@ mod tests {
             project: "a".parse().unwrap(),
             name: name.parse().unwrap(),
             size: Size::Whole(NonZeroU32::MIN),
-            kind: Kind::Training,
+            kind: JobKind::Training,
             preemptible: true,
             priority: Priority::DEFAULT,
             parallelism: NonZeroU32::MIN,
@@ -166,22 +173,22 @@ mod tests {
         }
     }
 
-    fn entry(spec: JobSpec) -> Entry {
+    fn entry(spec: JobSpec) -> JobRecord {
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
-        Entry {
+        JobRecord {
             spec,
-            terms: Terms { max_runtime: None, retries: 0, farewell },
-            owner: Owner { uid: 1, gid: 1 },
+            terms: JobTerms { max_runtime: None, retries: 0, farewell },
+            owner: JobOwner { uid: 1, gid: 1 },
             submitted_unix_ms: 0,
             ended_unix_ms: None,
-            ended: Moment::default(),
+            ended: JobTime::default(),
             ticket: None,
             members: BTreeMap::new(),
         }
     }
 
     /// The state restored on a node of one GPU without status files.
-    fn taken_over(all: SavedState) -> State {
+    fn taken_over(all: SavedState) -> ControllerState {
         let place = tempfile::tempdir().unwrap();
         let folders = Folders::open(place.path().into()).unwrap();
         state(QuotaScheduler::new(vec![gpu()]), all, "b", &folders)

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tranche_domain::jobs::{JobId, ProjectName};
 
-use crate::clock::Moment;
-use crate::record::Entry;
+use crate::clock::JobTime;
+use crate::record::JobRecord;
 
 /// Limits on ended jobs; others are deleted with their logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Retention {
     pub const DEFAULT: Self = Self { most: 500, age: Duration::from_hours(30 * 24) };
 
     /// Jobs to delete now.
-    pub(crate) fn expired(self, entries: &BTreeMap<JobId, Entry>, now: Moment) -> Vec<JobId> {
+    pub(crate) fn expired(self, entries: &BTreeMap<JobId, JobRecord>, now: JobTime) -> Vec<JobId> {
         let mut ended: BTreeMap<&ProjectName, Vec<Ended>> = BTreeMap::new();
         for (id, entry) in entries {
             if let Some(unix_ms) = entry.ended_unix_ms {
@@ -32,17 +32,17 @@ impl Retention {
         ended.into_values().flat_map(|jobs| self.expired_of_project(jobs, now)).collect()
     }
 
-    fn expired_of_project(self, mut jobs: Vec<Ended>, now: Moment) -> impl Iterator<Item = JobId> {
+    fn expired_of_project(self, mut jobs: Vec<Ended>, now: JobTime) -> impl Iterator<Item = JobId> {
         jobs.sort_unstable();
         let too_many = jobs.len().saturating_sub(self.most);
-        let is_over = move |at: usize, ended: Moment| at < too_many || now.since(ended) > self.age;
+        let is_over = move |at: usize, ended: JobTime| at < too_many || now.since(ended) > self.age;
         let ranked = jobs.into_iter().enumerate();
         ranked.filter(move |(at, (ended, ..))| is_over(*at, *ended)).map(|(_, (.., id))| id)
     }
 }
 
 /// End on the job clock, then wall-clock end for jobs from before that clock.
-type Ended = (Moment, u64, JobId);
+type Ended = (JobTime, u64, JobId);
 
 #[cfg(test)]
 mod tests {
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn oldest_ended_jobs_expire_by_count_and_age() {
         let retention = Retention { most: 2, age: Duration::from_secs(1) };
-        let moment = |ms| Moment(Duration::from_millis(ms));
+        let moment = |ms| JobTime(Duration::from_millis(ms));
         let expired = |ended: &[u64], now| {
             let jobs = ended.iter().zip(0..).map(|(at, id)| (moment(*at), 0, JobId(id))).collect();
             retention.expired_of_project(jobs, moment(now)).map(|id| id.0).collect::<Vec<_>>()
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn jobs_from_before_the_clock_expire_in_order() {
         let retention = Retention { most: 1, ..Retention::DEFAULT };
-        let jobs = vec![(Moment::default(), 7, JobId(0)), (Moment::default(), 5, JobId(1))];
-        let expired: Vec<_> = retention.expired_of_project(jobs, Moment::default()).collect();
+        let jobs = vec![(JobTime::default(), 7, JobId(0)), (JobTime::default(), 5, JobId(1))];
+        let expired: Vec<_> = retention.expired_of_project(jobs, JobTime::default()).collect();
         assert_eq!(expired, [JobId(1)]);
     }
 }

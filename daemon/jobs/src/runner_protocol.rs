@@ -1,7 +1,7 @@
 //! Protocol between daemon and job runner, and the runner's status file.
 //!
 //! On one stream, as lines of JSON: the daemon sends user and files ([`RunnerSetup`]), the runner its identity
-//! ([`RunnerReady`]); the daemon lets it into the slice and sends the command ([`Order`]). A runner without an
+//! ([`RunnerReady`]); the daemon lets it into the slice and sends the command ([`CommandOrder`]). A runner without an
 //! order runs nothing.
 //!
 //! For each start of a member there is one status file, which the runner locks for its lifetime: a process
@@ -96,7 +96,7 @@ pub struct RunnerReady {
 
 /// The command, and the policy for its termination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct CommandOrder {
     /// Program, then its arguments.
     pub command: Vec<String>,
     /// Complete environment; no variable is inherited.
@@ -117,13 +117,13 @@ pub enum StatusLine {
     /// The runner received a stop request while the command ran.
     Told,
     /// The command ended, with this outcome.
-    Ended(Outcome),
+    Ended(CommandOutcome),
 }
 
-/// Outcome of a command.
+/// End of a command, as the runner reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Exit with this status.
     Exit(i32),
     /// Termination by this signal.
@@ -134,14 +134,14 @@ pub enum Outcome {
     Lost,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Tests if the command exited with status 0.
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exit(0))
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CommandOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(status) => write!(f, "exited with status {status}"),
@@ -161,10 +161,12 @@ impl fmt::Display for StatusLine {
             Self::Shepherd(ProcessId { pid, start_time }) => write!(f, "shepherd {pid} {start_time}"),
             Self::Ran => f.write_str("ran"),
             Self::Told => f.write_str("told"),
-            Self::Ended(Outcome::Exit(status)) => write!(f, "exit {status}"),
-            Self::Ended(Outcome::Signal(number)) => write!(f, "signal {number}"),
-            Self::Ended(Outcome::NotStarted(why)) => write!(f, "not-started {}", why.replace('\n', " ")),
-            Self::Ended(Outcome::Lost) => f.write_str("lost"),
+            Self::Ended(CommandOutcome::Exit(status)) => write!(f, "exit {status}"),
+            Self::Ended(CommandOutcome::Signal(number)) => write!(f, "signal {number}"),
+            Self::Ended(CommandOutcome::NotStarted(why)) => {
+                write!(f, "not-started {}", why.replace('\n', " "))
+            }
+            Self::Ended(CommandOutcome::Lost) => f.write_str("lost"),
         }
     }
 }
@@ -182,11 +184,11 @@ impl FromStr for StatusLine {
         Ok(match (word, rest) {
             ("ran", "") => Self::Ran,
             ("told", "") => Self::Told,
-            ("lost", "") => Self::Ended(Outcome::Lost),
+            ("lost", "") => Self::Ended(CommandOutcome::Lost),
             ("shepherd", _) => Self::Shepherd(process(rest).ok_or(BadStatusLine)?),
-            ("exit", _) => Self::Ended(Outcome::Exit(number()?)),
-            ("signal", _) => Self::Ended(Outcome::Signal(number()?)),
-            ("not-started", _) => Self::Ended(Outcome::NotStarted(rest.into())),
+            ("exit", _) => Self::Ended(CommandOutcome::Exit(number()?)),
+            ("signal", _) => Self::Ended(CommandOutcome::Signal(number()?)),
+            ("not-started", _) => Self::Ended(CommandOutcome::NotStarted(rest.into())),
             _ => return Err(BadStatusLine),
         })
     }
@@ -231,10 +233,10 @@ mod tests {
             StatusLine::Shepherd(id),
             StatusLine::Ran,
             StatusLine::Told,
-            StatusLine::Ended(Outcome::Exit(3)),
-            StatusLine::Ended(Outcome::Signal(9)),
-            StatusLine::Ended(Outcome::NotStarted("there is no xyz".into())),
-            StatusLine::Ended(Outcome::Lost),
+            StatusLine::Ended(CommandOutcome::Exit(3)),
+            StatusLine::Ended(CommandOutcome::Signal(9)),
+            StatusLine::Ended(CommandOutcome::NotStarted("there is no xyz".into())),
+            StatusLine::Ended(CommandOutcome::Lost),
         ];
         for line in lines {
             assert_eq!(line.to_string().parse(), Ok(line));
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn truncated_message_is_an_error() {
-        let order = Order {
+        let order = CommandOrder {
             command: vec!["a".into()],
             environment: vec![("A".into(), "b\nc".into())],
             workdir: "/".into(),
@@ -254,7 +256,7 @@ mod tests {
         };
         let mut wire = Vec::new();
         send_message(&mut wire, &order).unwrap();
-        assert_eq!(receive_message::<Order>(&wire[..]).unwrap(), order);
-        assert!((0..wire.len()).all(|length| receive_message::<Order>(&wire[..length]).is_err()));
+        assert_eq!(receive_message::<CommandOrder>(&wire[..]).unwrap(), order);
+        assert!((0..wire.len()).all(|length| receive_message::<CommandOrder>(&wire[..length]).is_err()));
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, MemberId, Size};
+use tranche_domain::jobs::{MemberId, PoolGpu, Size};
 use tranche_domain::slice::ProcessId;
 
-use crate::clock::Reading;
-use crate::record::Owner;
+use crate::clock::ClockReading;
+use crate::record::JobOwner;
 
 /// A member's slice, identified by name and member: a user's slice may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +22,16 @@ pub struct JobSlice {
 }
 
 /// Operations on the GPUs, slices and processes of a node.
-pub trait Site: Send + Sync + 'static {
+pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
     /// That part is the slices of anything but these members, or all of a GPU that takes no slices.
-    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<Gpu>;
+    fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu>;
 
     /// Creates a member's slice.
     ///
     /// # Errors
     /// The reason, for the user.
-    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: Owner) -> Result<(), String>;
+    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: JobOwner) -> Result<(), String>;
 
     /// Assigns a slice without an owner to the member.
     fn claim(&self, slice: &JobSlice);
@@ -62,8 +62,8 @@ pub trait Site: Send + Sync + 'static {
     fn idle(&self, slice: &SliceName) -> Duration;
 
     /// Readings of the system clocks.
-    fn clocks(&self) -> Reading {
-        Reading::now()
+    fn clocks(&self) -> ClockReading {
+        ClockReading::now()
     }
 
     /// Sets a condition for the operator, in place of the one that is set.

@@ -14,18 +14,18 @@ use tranche_domain::slice::ProcessId;
 
 use crate::clock::{Clock, Now};
 use crate::history::Point;
-use crate::record::{End, Entry, Reason, Run};
+use crate::record::{JobRecord, MemberEnd, Run, StopReason};
 use crate::store::{Changes, SavedJob, SavedNode};
 
 /// All state that changes under one lock.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ControllerState {
     pub(crate) scheduler: QuotaScheduler,
-    pub(crate) entries: BTreeMap<JobId, Entry>,
+    pub(crate) entries: BTreeMap<JobId, JobRecord>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
     pub(crate) supervised: BTreeMap<MemberId, Arc<Supervised>>,
     /// Members whose start failed, until a start succeeds or they exit.
-    pub(crate) refused: BTreeMap<MemberId, Refused>,
+    pub(crate) refused: BTreeMap<MemberId, FailedStart>,
     /// Changes that are not saved yet.
     pub(crate) unsaved: Changes,
     /// Jobs with unsaved changes.
@@ -56,13 +56,13 @@ pub(crate) struct Supervised {
 
 /// A member whose latest start failed.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct FailedStart {
     /// Number of consecutive failures.
     times: u32,
     why: String,
 }
 
-impl Refused {
+impl FailedStart {
     /// First and maximum pause before another attempt.
     const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
@@ -73,14 +73,14 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for FailedStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let times = if self.times == 1 { "once".into() } else { format!("{} times", self.times) };
         write!(f, "it could not be started, {times} so far, and is tried again: {}", self.why)
     }
 }
 
-impl State {
+impl ControllerState {
     /// The job with this name.
     pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
         self.names.get(&(project.clone(), name.clone())).copied()
@@ -88,11 +88,11 @@ impl State {
 
     /// Number of a user's jobs that have not ended.
     pub(crate) fn unended_of(&self, uid: u32) -> usize {
-        let has_not = |entry: &&Entry| entry.owner.uid == uid && entry.ended_unix_ms.is_none();
+        let has_not = |entry: &&JobRecord| entry.owner.uid == uid && entry.ended_unix_ms.is_none();
         self.entries.values().filter(has_not).count()
     }
 
-    pub(crate) fn insert(&mut self, id: JobId, entry: Entry) {
+    pub(crate) fn insert(&mut self, id: JobId, entry: JobRecord) {
         self.names.insert((entry.spec.project.clone(), entry.spec.name.clone()), id);
         self.entries.insert(id, entry);
         self.dirty.insert(id);
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Requests members to stop for this reason.
-    pub(crate) fn request_stop(&mut self, members: &[MemberId], reason: &Reason) {
+    pub(crate) fn request_stop(&mut self, members: &[MemberId], reason: &StopReason) {
         for member in members {
             self.give_reason(*member, reason.clone());
             if let Some(supervised) = self.supervised.get(member) {
@@ -120,10 +120,10 @@ impl State {
     }
 
     /// Sets the reason of a member's stop; a permanent reason is never replaced.
-    fn give_reason(&mut self, member: MemberId, reason: Reason) {
+    fn give_reason(&mut self, member: MemberId, reason: StopReason) {
         let Some(entry) = self.entries.get_mut(&member.job) else { return };
         let farewell = &mut entry.member_mut(member.index).farewell;
-        if farewell.as_ref().is_none_or(Reason::is_retryable) {
+        if farewell.as_ref().is_none_or(StopReason::is_retryable) {
             *farewell = Some(reason);
             self.dirty.insert(member.job);
         }
@@ -151,7 +151,7 @@ impl State {
             }
             Action::Stop { member, by } => {
                 let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
-                self.give_reason(*member, Reason::Preempted(by.project, by.name));
+                self.give_reason(*member, StopReason::Preempted(by.project, by.name));
                 if let Some(entry) = self.entries.get(&member.job) {
                     *self.preempted.entry(entry.spec.project.clone()).or_default() += 1;
                 }
@@ -195,12 +195,12 @@ impl State {
     /// Records a failed start; returns the pause before the next attempt.
     pub(crate) fn refuse(&mut self, member: MemberId, why: String) -> Duration {
         let refused = self.refused.entry(member).or_default();
-        *refused = Refused { times: refused.times.saturating_add(1), why };
+        *refused = FailedStart { times: refused.times.saturating_add(1), why };
         refused.pause()
     }
 
     /// Records the exit of a member; returns its final outcome, if it is final.
-    pub(crate) fn left(&mut self, member: MemberId, run: Run, now: Now) -> Option<End> {
+    pub(crate) fn left(&mut self, member: MemberId, run: Run, now: Now) -> Option<MemberEnd> {
         self.supervised.remove(&member);
         let entry = self.entries.get_mut(&member.job)?;
         let retries = entry.terms.retries;

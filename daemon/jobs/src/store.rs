@@ -8,11 +8,11 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
-use tranche_domain::jobs::{Job, JobId, Launch, Project, SavedBinding};
+use tranche_domain::jobs::{Job, JobId, LaunchSpec, Project, SavedBinding};
 
 use crate::clock::Clock;
 use crate::history::Point;
-use crate::record::Entry;
+use crate::record::JobRecord;
 use crate::reserve;
 
 const PROJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("projects");
@@ -49,7 +49,7 @@ impl StoreError {
 /// A job as the store holds it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SavedJob {
-    pub(crate) entry: Entry,
+    pub(crate) entry: JobRecord,
     /// Scheduling state; `None` once ended.
     pub(crate) job: Option<Job>,
     pub(crate) places: Vec<SavedBinding>,
@@ -90,7 +90,7 @@ pub(crate) struct Changes {
     pub(crate) projects: Vec<Project>,
     pub(crate) projects_gone: Vec<String>,
     pub(crate) jobs: Vec<(JobId, SavedJob)>,
-    pub(crate) launches: Vec<(JobId, Launch)>,
+    pub(crate) launches: Vec<(JobId, LaunchSpec)>,
     pub(crate) jobs_gone: Vec<JobId>,
     pub(crate) points: Vec<Point>,
     pub(crate) node: Option<SavedNode>,
@@ -165,7 +165,7 @@ impl Store {
     }
 
     /// Command and environment of a job.
-    pub(crate) fn launch(&self, id: JobId) -> Result<Option<Launch>, StoreError> {
+    pub(crate) fn launch(&self, id: JobId) -> Result<Option<LaunchSpec>, StoreError> {
         let read = |database: &Database| {
             let transaction = database.begin_read()?;
             let text = transaction.open_table(LAUNCHES)?.get(id.0)?;

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobId, JobName, JobState, JobView, Kind, MemberId, MemberView, Phase, Project, ProjectName, ProjectView,
+    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Phase, Project, ProjectName,
+    ProjectView,
 };
 
 use crate::controller::{JobController, Requester, permit};
 use crate::error::JobsError;
 use crate::folder::{last_lines, read_log};
-use crate::record::{Entry, Member};
-use crate::site::Site;
-use crate::state::State;
+use crate::record::{JobRecord, StoredMember};
+use crate::site::JobSite;
+use crate::state::ControllerState;
 
 /// Consecutive bytes of a member's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct LogPart {
 
 /// A project with its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProjectStanding {
     /// Quota, use and queue.
     pub project: ProjectView,
     /// Number of jobs that wait although they are within the quota.
@@ -42,7 +43,7 @@ const PART: usize = 64 << 10;
 /// Number of bytes of an interactive job's log that are searched for its address.
 const FIRST: usize = 64 << 10;
 
-impl<S: Site> JobController<S> {
+impl<S: JobSite> JobController<S> {
     /// All projects, by name.
     pub fn projects(&self) -> Vec<ProjectView> {
         let state = self.state();
@@ -63,10 +64,10 @@ impl<S: Site> JobController<S> {
     }
 
     /// All projects with their metrics.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<ProjectStanding> {
         let projects = self.projects();
         let state = self.state();
-        let standing = |project: ProjectView| Standing {
+        let standing = |project: ProjectView| ProjectStanding {
             owed: state.scheduler.queued_within_quota(&project.project.name),
             preempted: state.preempted.get(&project.project.name).copied().unwrap_or(0),
             project,
@@ -120,7 +121,7 @@ impl<S: Site> JobController<S> {
     // The address of a notebook gives control over it, so only the owner sees it.
     fn add_address(&self, view: &mut JobView, id: JobId) {
         let running = view.members.iter().find(|member| member.state == JobState::Running);
-        if let Some(member) = running.filter(|_| view.kind == Kind::Interactive) {
+        if let Some(member) = running.filter(|_| view.kind == JobKind::Interactive) {
             let member = MemberId { job: id, index: member.index };
             let (text, _) = read_log(&self.folders.log(member), 0, FIRST).unwrap_or_default();
             view.url = url(&String::from_utf8_lossy(&text));
@@ -149,7 +150,7 @@ impl<S: Site> JobController<S> {
         let id = self.permitted(&state, project, name, requester)?;
         let entry = state.entries.get(&id);
         if let Some(entry) = entry
-            && entry.spec.kind == Kind::Interactive
+            && entry.spec.kind == JobKind::Interactive
             && sight(&state, id, requester) < Sight::Own
         {
             let (project, job, uid) = (project.clone(), name.clone(), entry.owner.uid);
@@ -188,7 +189,7 @@ enum Sight {
     Own,
 }
 
-fn sight(state: &State, id: JobId, requester: Requester) -> Sight {
+fn sight(state: &ControllerState, id: JobId, requester: Requester) -> Sight {
     let Some(entry) = state.entries.get(&id) else { return Sight::Public };
     let project = state.scheduler.project(&entry.spec.project);
     match project {
@@ -216,7 +217,7 @@ fn url(text: &str) -> Option<String> {
     Some(rest[..end.unwrap_or(rest.len())].to_owned())
 }
 
-fn job(state: &State, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight: Sight) -> Option<JobView> {
+fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight: Sight) -> Option<JobView> {
     let entry = state.entries.get(&id)?;
     let mut view = JobView::of(&entry.spec);
     (view.uid, view.submitted_unix_ms) = (entry.owner.uid, entry.submitted_unix_ms);
@@ -246,7 +247,7 @@ fn ended(view: &JobView) -> (JobState, String) {
     }
 }
 
-fn under_way(state: &State, id: JobId, view: &JobView) -> (JobState, String) {
+fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, String) {
     let is = JobState::of_members(view.members.iter().map(|member| member.state));
     let waits = match state.fresh.contains(&id) {
         true => Some("it has just come, and is looked at next".into()),
@@ -272,10 +273,10 @@ fn under_way(state: &State, id: JobId, view: &JobView) -> (JobState, String) {
 }
 
 fn member(
-    state: &State,
+    state: &ControllerState,
     id: MemberId,
-    entry: &Entry,
-    known: &Member,
+    entry: &JobRecord,
+    known: &StoredMember,
     gpus: &BTreeMap<GpuUuid, u32>,
 ) -> MemberView {
     let seat = state.scheduler.binding(id);
@@ -298,7 +299,7 @@ fn member(
     }
 }
 
-fn reason(state: &State, id: MemberId, known: &Member, sight: Sight) -> String {
+fn reason(state: &ControllerState, id: MemberId, known: &StoredMember, sight: Sight) -> String {
     let refused = || state.refused.get(&id).map(ToString::to_string);
     let unseen =
         || state.scheduler.has_missing_gpu(id).then(|| "the driver does not tell of its GPU now".into());
@@ -312,7 +313,12 @@ fn reason(state: &State, id: MemberId, known: &Member, sight: Sight) -> String {
     }
 }
 
-fn member_state(state: &State, id: MemberId, known: &Member, phase: Option<Phase>) -> JobState {
+fn member_state(
+    state: &ControllerState,
+    id: MemberId,
+    known: &StoredMember,
+    phase: Option<Phase>,
+) -> JobState {
     match (&known.end, phase) {
         (Some(end), _) if end.success => JobState::Succeeded,
         (Some(_), _) => JobState::Failed,

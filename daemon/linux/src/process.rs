@@ -175,7 +175,9 @@ impl Lineage {
     }
 }
 
-/// Bytes that hold the first twenty fields of `/proc/PID/stat` at any values, a pidfd's `fdinfo`, and the two lines of
+/// Size of a buffer for a kernel file, in bytes.
+///
+/// It holds the first twenty fields of `/proc/PID/stat` at any values, a pidfd's `fdinfo`, and the two lines of
 /// `/proc/PID/timens_offsets`.
 pub(crate) const ENOUGH: usize = 1024;
 

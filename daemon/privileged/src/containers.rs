@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
-use tranche_cdi::{BadSpec, Gpu, Injection, Preload, Shim, Source, names};
+use tranche_cdi::{BadSpec, CdiGpu, FactSource, Injection, Preload, Shim, names};
 use tranche_domain::id::SliceName;
 
 use crate::protocol::Refusal;
@@ -35,9 +35,9 @@ pub const MOST_GPUS: usize = u64::BITS as usize;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Device files, driver libraries, hooks.
-    pub source: Source,
+    pub source: FactSource,
     /// GPUs of the node; requests address them by position.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<CdiGpu>,
     /// Path of the library in libcuda's place.
     pub libcuda: String,
     /// Path of the library in NVML's place.
@@ -50,7 +50,7 @@ pub struct Description {
 
 impl Description {
     /// GPUs of a mask; `None` if it is empty or contains unknown GPUs.
-    fn gpus(&self, mask: u64) -> Option<Vec<Gpu>> {
+    fn gpus(&self, mask: u64) -> Option<Vec<CdiGpu>> {
         let all = u32::try_from(self.gpus.len()).ok().and_then(|count| 1u64.checked_shl(count));
         let known = all.map_or(u64::MAX, |all| all - 1);
         let named = self.gpus.iter().take(MOST_GPUS).enumerate().filter(|(place, _)| mask >> place & 1 == 1);
@@ -64,7 +64,7 @@ impl Description {
     pub fn document(
         &self,
         slice: &SliceName,
-        gpus: &[Gpu],
+        gpus: &[CdiGpu],
         folder: &Path,
         with_shim: bool,
     ) -> Result<String, BadSpec> {

@@ -14,16 +14,16 @@ use nix::sys::socket::{getsockopt, sockopt};
 use tokio::io::Interest;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::HostPid;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
-use tranche_shm::message::{Refusal, Reply, Request};
+use tranche_shm::message::{AttachRefusal, DaemonReply, ProcessRequest};
 use tranche_shm::{ABI, DeviceSlot, Slot};
 
 use crate::reaper::Reaper;
-use crate::slice_runtime::{Joined, Member, Pass, SliceRuntime, Way};
-use connection::{Connection, Writers};
+use crate::slice_runtime::{AttachedProcess, Joined, MembershipProof, SliceRuntime, Way};
+use connection::{ProcessConnection, Writers};
 use limits::{ConnectionCounts, Permit};
 use tranche_linux::process::Process;
 use tranche_linux::sys;
@@ -35,7 +35,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const REJECTED_HELLO_TIMEOUT: Duration = Duration::from_millis(100);
 /// Largest number of such waits at a time on one socket.
 const MOST_STRANGERS: usize = 64;
-/// Time for which a request waits for memory of an exiting process. Then the client receives `Reply::Later` and
+/// Time for which a request waits for memory of an exiting process. Then the client receives `DaemonReply::Later` and
 /// retries; its other threads wait for the reply.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
@@ -61,7 +61,7 @@ pub fn listen(
                     match authenticate(&runtime, way, &stream) {
                         Ok((who, pass)) if connections.len() < limits::most_connections() => {
                             let Some(permit) = counts.permit(who.id) else { continue };
-                            let candidate = Candidate { who, pass, _permit: permit };
+                            let candidate = AttachCandidate { who, pass, _permit: permit };
                             connections.spawn(converse(Arc::clone(&reaper), runtime, candidate, stream));
                         }
                         Err(refusal) if rejections.len() < MOST_STRANGERS => {
@@ -85,9 +85,9 @@ pub fn listen(
 }
 
 /// A connected process that belongs to the slice.
-struct Candidate {
+struct AttachCandidate {
     who: Arc<Process>,
-    pass: Pass,
+    pass: MembershipProof,
     _permit: Permit,
 }
 
@@ -97,25 +97,30 @@ fn authenticate(
     runtime: &SliceRuntime,
     way: Way,
     stream: &UnixStream,
-) -> Result<(Arc<Process>, Pass), Refusal> {
-    let who = peer(stream).ok_or(Refusal::NotAMember)?;
+) -> Result<(Arc<Process>, MembershipProof), AttachRefusal> {
+    let who = peer(stream).ok_or(AttachRefusal::NotAMember)?;
     let pass = runtime.admit(&who, way)?;
     Ok((who, pass))
 }
 
 /// Replies to a rejected process, whose hello may still be on its way.
-async fn reject(refusal: Refusal, stream: UnixStream) {
-    let Ok(connection) = Connection::to(stream) else { return };
+async fn reject(refusal: AttachRefusal, stream: UnixStream) {
+    let Ok(connection) = ProcessConnection::to(stream) else { return };
     if timeout(REJECTED_HELLO_TIMEOUT, connection.receive(Writers::Any, |_| {}))
         .await
         .is_ok_and(|received| received.is_ok())
     {
-        let _ = connection.send(Reply::Refused(refusal), &[]); // fails if the peer has disconnected
+        let _ = connection.send(DaemonReply::Refused(refusal), &[]); // fails if the peer has disconnected
     }
 }
 
-async fn converse(reaper: Arc<Reaper>, runtime: Arc<SliceRuntime>, candidate: Candidate, stream: UnixStream) {
-    let Ok(connection) = Connection::to(stream) else { return };
+async fn converse(
+    reaper: Arc<Reaper>,
+    runtime: Arc<SliceRuntime>,
+    candidate: AttachCandidate,
+    stream: UnixStream,
+) {
+    let Ok(connection) = ProcessConnection::to(stream) else { return };
     match timeout(HELLO_TIMEOUT, greet(&reaper, &runtime, &candidate, &connection)).await {
         Ok(Ok(Ok(member))) => {
             let _ = serve(&reaper.telemetry, &runtime, &connection, member).await; // disconnected; the reaper handles its end
@@ -123,25 +128,25 @@ async fn converse(reaper: Arc<Reaper>, runtime: Arc<SliceRuntime>, candidate: Ca
         Ok(Ok(Err(refusal))) => {
             reaper.telemetry.counters.rejected(&runtime.name);
             reaper.telemetry.events.record(rejection(&runtime, Some(candidate.who.id.pid), refusal));
-            let _ = connection.send(Reply::Refused(refusal), &[]);
+            let _ = connection.send(DaemonReply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // disconnected, or sent no hello in time
     }
 }
 
 /// Event for a rejected process.
-fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> Happening {
+fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: AttachRefusal) -> Happening {
     let why = match refusal {
-        Refusal::Abi => {
+        AttachRefusal::Abi => {
             "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
         }
-        Refusal::NotAMember => "the kernel does not place it in this slice",
-        Refusal::Full => "all places of the slice are taken",
-        Refusal::Ending => "the slice is ending",
-        Refusal::Malformed => "what it said made no sense",
+        AttachRefusal::NotAMember => "the kernel does not place it in this slice",
+        AttachRefusal::Full => "all places of the slice are taken",
+        AttachRefusal::Ending => "the slice is ending",
+        AttachRefusal::Malformed => "what it said made no sense",
     };
     let told =
-        Happening::new(Kind::Refused, format!("a process wanted to join the slice and may not: {why}"));
+        Happening::new(EventKind::Refused, format!("a process wanted to join the slice and may not: {why}"));
     let told = told.of(&runtime.name);
     match who {
         Some(pid) => told.by(pid),
@@ -152,25 +157,25 @@ fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: Refusal) -> 
 /// Event for a process that wrote to another one's connection.
 fn foreign_frame(telemetry: &Telemetry, runtime: &SliceRuntime, its: HostPid, other: HostPid) {
     let told = format!("a process wrote to the line of process {its}: what it asked there is not answered");
-    telemetry.events.record(Happening::new(Kind::Refused, told).of(&runtime.name).by(other));
+    telemetry.events.record(Happening::new(EventKind::Refused, told).of(&runtime.name).by(other));
 }
 
 /// Receives the hello and replies; the outer error is the connection's, the inner one the daemon's.
 async fn greet(
     reaper: &Arc<Reaper>,
     runtime: &Arc<SliceRuntime>,
-    Candidate { who, pass, .. }: &Candidate,
-    connection: &Connection,
-) -> io::Result<Result<Member, Refusal>> {
+    AttachCandidate { who, pass, .. }: &AttachCandidate,
+    connection: &ProcessConnection,
+) -> io::Result<Result<AttachedProcess, AttachRefusal>> {
     let hello = connection
         .receive(Writers::Unnamed(who.id.pid), |other| {
             foreign_frame(&reaper.telemetry, runtime, who.id.pid, other);
         })
         .await?;
-    let known = match Request::decode(&hello) {
-        Ok(Request::Hello { abi: ABI, slot }) => slot,
-        Ok(Request::Hello { .. }) => return Ok(Err(Refusal::Abi)),
-        _ => return Ok(Err(Refusal::Malformed)),
+    let known = match ProcessRequest::decode(&hello) {
+        Ok(ProcessRequest::Hello { abi: ABI, slot }) => slot,
+        Ok(ProcessRequest::Hello { .. }) => return Ok(Err(AttachRefusal::Abi)),
+        _ => return Ok(Err(AttachRefusal::Malformed)),
     };
     let joined = match runtime.join(who, pass) {
         Ok(joined) => joined,
@@ -185,7 +190,7 @@ async fn greet(
                 tracing::warn!(slice = %runtime.name, pid = %who.id.pid, %error, "it cannot open GPUs");
             }
             reaper.watch_member(runtime, seat, who.id, Some(Arc::clone(who)));
-            runtime.advance(Member { seat, id });
+            runtime.advance(AttachedProcess { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
             reaper.reset_after_exec(runtime, seat, who.id.pid).await;
@@ -194,9 +199,9 @@ async fn greet(
     }
     point("attach: answer");
     let descriptors = runtime.regions.descriptors().map(|fd| fd.as_raw_fd());
-    connection.send(Reply::Welcome { slot, generation: runtime.generation }, &descriptors)?;
+    connection.send(DaemonReply::Welcome { slot, generation: runtime.generation }, &descriptors)?;
     point("attach: welcome sent");
-    Ok(Ok(Member { seat, id }))
+    Ok(Ok(AttachedProcess { seat, id }))
 }
 
 /// Serves requests until the process disconnects. Frames that other processes write to its connection are ignored:
@@ -204,20 +209,20 @@ async fn greet(
 async fn serve(
     telemetry: &Telemetry,
     runtime: &SliceRuntime,
-    connection: &Connection,
-    member: Member,
+    connection: &ProcessConnection,
+    member: AttachedProcess,
 ) -> io::Result<()> {
     let its = member.id.pid;
     loop {
         let request = connection
             .receive(Writers::Only(its), |other| foreign_frame(telemetry, runtime, its, other))
             .await?;
-        let reply = match Request::decode(&request) {
-            Ok(Request::Credit { device, want }) => credit(runtime, member, device, want).await,
-            Ok(Request::Export { device, key, units }) => runtime.export(member, device, key, units),
-            Ok(Request::Import { key }) => runtime.import(member, key),
-            Ok(Request::Drop { key }) => runtime.drop_share(member, key),
-            Ok(Request::Hello { .. }) | Err(_) => Reply::Refused(Refusal::Malformed),
+        let reply = match ProcessRequest::decode(&request) {
+            Ok(ProcessRequest::Credit { device, want }) => credit(runtime, member, device, want).await,
+            Ok(ProcessRequest::Export { device, key, units }) => runtime.export(member, device, key, units),
+            Ok(ProcessRequest::Import { key }) => runtime.import(member, key),
+            Ok(ProcessRequest::Drop { key }) => runtime.drop_share(member, key),
+            Ok(ProcessRequest::Hello { .. }) | Err(_) => DaemonReply::Refused(AttachRefusal::Malformed),
         };
         point("credit: answer");
         connection.send(reply, &[])?;
@@ -226,17 +231,22 @@ async fn serve(
 
 /// Grants credit if possible. While an exiting process still holds memory, a refusal is delayed by at most
 /// [`RETRY_AFTER`] and the client retries; it decides on the total time.
-async fn credit(runtime: &SliceRuntime, member: Member, device: DeviceSlot, want: Units) -> Reply {
+async fn credit(
+    runtime: &SliceRuntime,
+    member: AttachedProcess,
+    device: DeviceSlot,
+    want: Units,
+) -> DaemonReply {
     let deadline = Instant::now() + RETRY_AFTER;
     loop {
         // Both before the request: a process that leaves meanwhile is counted.
         let (left, departing) = (runtime.left.notified(), runtime.is_any_exiting());
         let reply = runtime.credit(member, device, want);
-        if reply != Reply::Exhausted || !departing {
+        if reply != DaemonReply::Exhausted || !departing {
             return reply;
         }
         if timeout_at(deadline, left).await.is_err() {
-            return Reply::Later;
+            return DaemonReply::Later;
         }
     }
 }

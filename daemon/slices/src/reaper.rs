@@ -12,7 +12,7 @@ use tranche_shm::crash::point;
 use crate::slice_runtime::{MAX_LISTED_TIME, SliceRuntime};
 use tranche_linux::process::Process;
 use tranche_telemetry::Telemetry;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Pause between queries for a process that stays listed longer.
 const LONG_PAUSE: Duration = Duration::from_millis(500);
@@ -67,7 +67,7 @@ impl Reaper {
             runtime.abandon_work(seat);
             reaper.owner.upgrade().iter().for_each(|owner| owner.process_ended());
             let ended = Instant::now();
-            if reaper.wait_until_unlisted(&runtime, id.pid).await == Listed::Yes {
+            if reaper.wait_until_unlisted(&runtime, id.pid).await == ListedPresence::Yes {
                 reaper.wait_while_listed(&runtime, id).await;
             }
             point("reap: free");
@@ -90,14 +90,14 @@ impl Reaper {
     /// be promised to others. If the pid has been reused, the listing no longer counts.
     async fn wait_while_listed(&self, runtime: &SliceRuntime, id: ProcessId) {
         let (pid, name) = (id.pid, &runtime.name);
-        let subject = Subject::Process(name.clone(), pid);
+        let subject = ConditionSubject::Process(name.clone(), pid);
         let message = format!(
             "process {pid} of slice {name} has ended, but the driver still lists it: its memory stays charged until the \
              driver lets go of it; end what the process left running, if anything"
         );
         self.telemetry.conditions.set(Condition::StillListed, subject.clone(), message);
         let is_reused = || Process::open(pid).is_ok_and(|now| now.id != id);
-        while self.query(&runtime.gpus, pid).await == Listed::Yes && !is_reused() {
+        while self.query(&runtime.gpus, pid).await == ListedPresence::Yes && !is_reused() {
             tokio::time::sleep(LONG_PAUSE).await;
         }
         self.telemetry.conditions.clear(Condition::StillListed, subject);
@@ -107,7 +107,7 @@ impl Reaper {
     /// The process reports the `exec`. While the driver lists it or fails to answer, it may still hold what it was
     /// charged for.
     pub async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
-        if self.wait_until_unlisted(runtime, pid).await == Listed::No {
+        if self.wait_until_unlisted(runtime, pid).await == ListedPresence::No {
             let freed = runtime.reset_account(seat);
             tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
         }
@@ -131,25 +131,25 @@ impl Reaper {
     }
 
     /// Queries until the process is no longer listed, or [`MAX_LISTED_TIME`] has passed.
-    async fn wait_until_unlisted(&self, runtime: &SliceRuntime, pid: HostPid) -> Listed {
+    async fn wait_until_unlisted(&self, runtime: &SliceRuntime, pid: HostPid) -> ListedPresence {
         let deadline = Instant::now() + MAX_LISTED_TIME;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.query(&runtime.gpus, pid).await {
-                Listed::Yes if Instant::now() < deadline => tokio::time::sleep(pause).await,
+                ListedPresence::Yes if Instant::now() < deadline => tokio::time::sleep(pause).await,
                 answer => return answer,
             }
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
     }
 
-    async fn query(&self, gpus: &[GpuUuid], pid: HostPid) -> Listed {
-        let mut listed = Listed::No;
+    async fn query(&self, gpus: &[GpuUuid], pid: HostPid) -> ListedPresence {
+        let mut listed = ListedPresence::No;
         for gpu in gpus {
             match self.listings.after(&self.driver, *gpu, Instant::now()).await {
-                Some(pids) if pids.contains(&pid) => return Listed::Yes,
+                Some(pids) if pids.contains(&pid) => return ListedPresence::Yes,
                 Some(_) => {}
-                None => listed = Listed::Unknown,
+                None => listed = ListedPresence::Unknown,
             }
         }
         listed
@@ -168,7 +168,7 @@ async fn wait_for_end(process: &Process) {
 
 /// Presence of a process in the driver's listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listed {
+enum ListedPresence {
     /// Listed on one of the slice's GPUs.
     Yes,
     /// Listed on none of them.

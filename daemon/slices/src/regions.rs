@@ -15,7 +15,7 @@ use nix::fcntl::{FallocateFlags, fallocate, posix_fallocate};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::{ProcessId, Seat};
-use tranche_shm::compute::{self, Compute, RECORD_WORDS};
+use tranche_shm::compute::{self, ComputeRecords, RECORD_WORDS};
 use tranche_shm::control::{self, Control, ControlWriter};
 use tranche_shm::crash::point;
 use tranche_shm::usage::{self, Usage};
@@ -201,8 +201,8 @@ impl Regions {
     }
 
     /// Compute records of all slots. They have no header that a tenant could damage.
-    pub fn compute(&self) -> Compute<'_> {
-        Compute::known(self.usage.words()).expect("the mapping is as long as the region")
+    pub fn compute(&self) -> ComputeRecords<'_> {
+        ComputeRecords::known(self.usage.words()).expect("the mapping is as long as the region")
     }
 
     /// Readable once a process of the slice has signalled. It waits at a closed gate, or starts or finishes having
@@ -356,7 +356,7 @@ fn open_for_tenants(path: &Path) -> io::Result<(File, Protection)> {
 mod tests {
     use super::*;
     use tranche_shm::DeviceSlot;
-    use tranche_shm::control::Identity;
+    use tranche_shm::control::ProcessIdentity;
     use tranche_shm::credit::Units;
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
     fn regions_reopen_with_their_content() {
         let directory = tempfile::tempdir().unwrap();
         let slot = Slot::new(3).unwrap();
-        let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
+        let identity = ProcessIdentity { pid: 7, start_time: 9, inner_pid: 0 };
         let first = Regions::create(directory.path(), 5, 1, false).unwrap();
         first.control().occupy(slot, identity);
         drop(first);
@@ -390,7 +390,7 @@ mod tests {
     fn damaged_usage_region_still_opens() {
         let directory = tempfile::tempdir().unwrap();
         let (slot, device) = (Slot::new(3).unwrap(), DeviceSlot::new(0).unwrap());
-        let identity = Identity { pid: 7, start_time: 9, inner_pid: 0 };
+        let identity = ProcessIdentity { pid: 7, start_time: 9, inner_pid: 0 };
         let first = Regions::create(directory.path(), 5, 1, false).unwrap();
         first.control().occupy(slot, identity);
         first.usage().credit(slot, device).grant(Units::new(8));

@@ -21,15 +21,15 @@ mod termination;
 mod units;
 mod violations;
 
-use binding::Binding;
+use binding::ContainerBinding;
 use driver_use::DriverUse;
 use reserves::Reserves;
 use units::ledger_cap;
-use violations::Violations;
+use violations::RecentViolations;
 
 pub use exiting::MAX_LISTED_TIME;
 pub use sharing::ChargeSample;
-pub use slots::{Joined, Pass, Way};
+pub use slots::{Joined, MembershipProof, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tranche_domain::event::Actor;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::ledger::Ledger;
+use tranche_domain::ledger::GrantLedger;
 use tranche_domain::sharing::Sharing;
 use tranche_domain::slice::{Life, Occupants, Part, ProcessId, Seat};
 use tranche_domain::units::Bytes;
@@ -81,7 +81,7 @@ pub struct SliceRuntime {
     ancestry: AncestryCache,
     /// Process killed last for exceeding the cap.
     killed_last: Mutex<Option<ProcessId>>,
-    violations: Violations,
+    violations: RecentViolations,
     /// Last figures of the driver for the slice.
     pub driver_use: DriverUse,
     reserves: Reserves,
@@ -94,21 +94,21 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug)]
 struct Accounting {
     life: Life,
-    ledgers: Vec<Ledger>,
+    ledgers: Vec<GrantLedger>,
     sharing: Sharing,
     shares: Shares,
     /// Shares of an earlier daemon that are not in `sharing`, or in doubt, until its slots are taken over.
     legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
     /// Container that uses the slice, or did last.
-    binding: Binding,
+    binding: ContainerBinding,
     /// Attached processes that have ended, with the time until which their memory may become free.
     exiting: BTreeMap<ProcessId, u64>,
 }
 
 /// An attached process and its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct AttachedProcess {
     /// Index in the slice's regions.
     pub seat: Seat,
     /// Pid and start time.
@@ -130,7 +130,7 @@ impl SliceRuntime {
     ) -> Self {
         let (shares, sharing, legacy) = Shares::open(directory);
         let ledger = |(at, (part, _)): (usize, &(Part, Bytes))| {
-            let mut ledger = Ledger::new(ledger_cap(part.cap));
+            let mut ledger = GrantLedger::new(ledger_cap(part.cap));
             // Until its shares are known, none of that memory may be granted.
             let common = DeviceSlot::new(at).map(|device| regions.control().reader().common(device));
             ledger.restore_shared(Bytes::new(common.unwrap_or_default().bytes()));
@@ -158,7 +158,7 @@ impl SliceRuntime {
                 shares,
                 legacy,
                 handles: BTreeMap::new(),
-                binding: Binding::open(directory),
+                binding: ContainerBinding::open(directory),
                 exiting: BTreeMap::new(),
             }),
             listeners: Mutex::default(),
@@ -166,7 +166,7 @@ impl SliceRuntime {
             refusals: AtomicU64::new(0),
             ancestry: AncestryCache::default(),
             killed_last: Mutex::new(None),
-            violations: Violations::default(),
+            violations: RecentViolations::default(),
             driver_use: DriverUse::of(parts.len()),
             reserves: Reserves::new(earlier),
             clock_offsets: RwLock::default(),

@@ -18,14 +18,14 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::runtime::Handle;
 
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::SliceName;
 
 use crate::regions::Tampering;
 use crate::slice_runtime::SliceRuntime;
 use tranche_linux::sys;
 use tranche_telemetry::Telemetry;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Pause between two checks, so that a tenant that writes continuously cannot occupy the daemon.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -105,9 +105,13 @@ pub fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
         Ok(None) => {}
         Ok(Some(Tampering::Grown)) => {
             let detail = "a process of the slice made the usage file longer; it was cut back";
-            telemetry.events.record(Happening::new(Kind::UsageTampered, detail).of(name));
+            telemetry.events.record(Happening::new(EventKind::UsageTampered, detail).of(name));
             let message = format!("a tenant made the usage file of slice {name} longer; it was cut back");
-            telemetry.conditions.set(Condition::UsageExtended, Subject::Slice(name.clone()), message);
+            telemetry.conditions.set(
+                Condition::UsageExtended,
+                ConditionSubject::Slice(name.clone()),
+                message,
+            );
         }
         Ok(Some(Tampering::Truncated)) => report_truncated(telemetry, name),
         Err(error) => tracing::error!(slice = %name, %error, "cannot look at the length of a usage file"),
@@ -117,9 +121,9 @@ pub fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
 /// Records that a slice's usage region was truncated, so what it holds is unknown.
 pub fn report_truncated(telemetry: &Telemetry, slice: &SliceName) {
     let detail = "a process of the slice truncated the usage region";
-    telemetry.events.record(Happening::new(Kind::UsageTampered, detail).of(slice));
+    telemetry.events.record(Happening::new(EventKind::UsageTampered, detail).of(slice));
     let message = format!(
         "a tenant truncated the usage region of slice {slice}: what it holds is not known any more; delete it"
     );
-    telemetry.conditions.set(Condition::UsageTruncated, Subject::Slice(slice.clone()), message);
+    telemetry.conditions.set(Condition::UsageTruncated, ConditionSubject::Slice(slice.clone()), message);
 }

@@ -72,10 +72,10 @@ impl Drop for Worker {
 
 /// The threads of all slices.
 #[derive(Clone, Debug, Default)]
-pub struct Workers(Arc<Mutex<Running>>);
+pub struct Workers(Arc<Mutex<RunningTask>>);
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningTask {
     next: u64,
     threads: BTreeMap<u64, Worker>,
 }
@@ -85,7 +85,7 @@ struct Running {
 pub struct SliceThread {
     id: u64,
     work: Handle,
-    all: Weak<Mutex<Running>>,
+    all: Weak<Mutex<RunningTask>>,
 }
 
 impl Workers {
@@ -125,7 +125,7 @@ impl Drop for SliceThread {
     }
 }
 
-fn running(all: &Mutex<Running>) -> MutexGuard<'_, Running> {
+fn running(all: &Mutex<RunningTask>) -> MutexGuard<'_, RunningTask> {
     all.lock().expect("nothing panics while it holds the list of threads")
 }
 

@@ -14,9 +14,9 @@ const LONGEST_MESSAGE: usize = 1000;
 /// Largest number of conditions. The oldest makes room for another, so that tenants cannot exhaust memory.
 const MOST: usize = 4096;
 
-/// Kind of a condition.
+/// State of the node that a condition names, by its stable name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ConditionKind {
     /// The driver or its list of GPUs cannot be read.
     DriverUnavailable,
     /// A GPU cannot be used.
@@ -69,7 +69,7 @@ pub enum Kind {
 
 /// Thing that a condition concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum ConditionSubject {
     /// The node, or one of several things of it, by this name.
     Node(String),
     /// A GPU of the node.
@@ -82,7 +82,7 @@ pub enum Subject {
     Process(SliceName, HostPid),
 }
 
-impl Subject {
+impl ConditionSubject {
     /// The node as a whole.
     pub const NODE: Self = Self::Node(String::new());
 
@@ -107,21 +107,21 @@ pub struct Condition {
 
 /// The conditions that last.
 #[derive(Debug, Default)]
-pub struct Conditions(Mutex<Standing>);
+pub struct Conditions(Mutex<StandingCondition>);
 
 #[derive(Debug, Default)]
-struct Standing {
-    conditions: BTreeMap<(Kind, Subject), Condition>,
+struct StandingCondition {
+    conditions: BTreeMap<(ConditionKind, ConditionSubject), Condition>,
     next: u64,
 }
 
 impl Conditions {
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn standing(&self) -> MutexGuard<'_, StandingCondition> {
         self.0.lock().expect("nothing panics while it holds the conditions")
     }
 
     /// Sets a condition, and logs it unless its message is the same already.
-    pub fn set(&self, kind: Kind, subject: Subject, message: impl fmt::Display) {
+    pub fn set(&self, kind: ConditionKind, subject: ConditionSubject, message: impl fmt::Display) {
         let message = visible_within(&message.to_string(), LONGEST_MESSAGE);
         let mut standing = self.standing();
         let key = (kind, subject);
@@ -140,13 +140,15 @@ impl Conditions {
     }
 
     /// Clears a condition, if it is set.
-    pub fn clear(&self, kind: Kind, subject: Subject) {
+    pub fn clear(&self, kind: ConditionKind, subject: ConditionSubject) {
         self.standing().conditions.remove(&(kind, subject));
     }
 
     /// Clears the conditions of these kinds that concern a slice, its devices or its processes.
-    pub fn clear_of_slice(&self, kinds: &[Kind], slice: &SliceName) {
-        let is_its = |kind: &Kind, subject: &Subject| kinds.contains(kind) && subject.slice() == Some(slice);
+    pub fn clear_of_slice(&self, kinds: &[ConditionKind], slice: &SliceName) {
+        let is_its = |kind: &ConditionKind, subject: &ConditionSubject| {
+            kinds.contains(kind) && subject.slice() == Some(slice)
+        };
         self.standing().conditions.retain(|(kind, subject), _| !is_its(kind, subject));
     }
 
@@ -175,31 +177,36 @@ mod tests {
     #[test]
     fn condition_is_cleared_by_key_whatever_its_message() {
         let conditions = Conditions::default();
-        conditions.set(Kind::NotServed, Subject::Slice(slice("a")), "slice a: one");
-        conditions.set(Kind::NotServed, Subject::Slice(slice("ab")), "slice ab: two");
-        conditions.set(Kind::NotServed, Subject::Slice(slice("a")), "slice a: three");
+        conditions.set(ConditionKind::NotServed, ConditionSubject::Slice(slice("a")), "slice a: one");
+        conditions.set(ConditionKind::NotServed, ConditionSubject::Slice(slice("ab")), "slice ab: two");
+        conditions.set(ConditionKind::NotServed, ConditionSubject::Slice(slice("a")), "slice a: three");
         assert_eq!(conditions.messages(), ["slice ab: two", "slice a: three"]);
-        conditions.clear(Kind::NotServed, Subject::Slice(slice("a")));
+        conditions.clear(ConditionKind::NotServed, ConditionSubject::Slice(slice("a")));
         assert_eq!(conditions.messages(), ["slice ab: two"]);
     }
 
     #[test]
     fn conditions_of_a_slice_are_cleared_with_its_devices_and_processes() {
         let conditions = Conditions::default();
-        conditions.set(Kind::ContextCostRaised, Subject::Device(slice("a"), 1), "device");
-        conditions.set(Kind::StillListed, Subject::Process(slice("a"), HostPid::new(7)), "process");
-        conditions.set(Kind::UsageExtended, Subject::Slice(slice("a")), "usage");
-        conditions.set(Kind::ContextCostRaised, Subject::Device(slice("b"), 1), "other");
-        conditions.clear_of_slice(&[Kind::ContextCostRaised, Kind::StillListed], &slice("a"));
+        conditions.set(ConditionKind::ContextCostRaised, ConditionSubject::Device(slice("a"), 1), "device");
+        conditions.set(
+            ConditionKind::StillListed,
+            ConditionSubject::Process(slice("a"), HostPid::new(7)),
+            "process",
+        );
+        conditions.set(ConditionKind::UsageExtended, ConditionSubject::Slice(slice("a")), "usage");
+        conditions.set(ConditionKind::ContextCostRaised, ConditionSubject::Device(slice("b"), 1), "other");
+        conditions
+            .clear_of_slice(&[ConditionKind::ContextCostRaised, ConditionKind::StillListed], &slice("a"));
         assert_eq!(conditions.messages(), ["usage", "other"]);
     }
 
     #[test]
     fn repeated_condition_keeps_its_time_and_place() {
         let conditions = Conditions::default();
-        conditions.set(Kind::RunsAsRoot, Subject::NODE, "one");
-        conditions.set(Kind::FewDescriptors, Subject::NODE, "two");
-        conditions.set(Kind::RunsAsRoot, Subject::NODE, "one");
+        conditions.set(ConditionKind::RunsAsRoot, ConditionSubject::NODE, "one");
+        conditions.set(ConditionKind::FewDescriptors, ConditionSubject::NODE, "two");
+        conditions.set(ConditionKind::RunsAsRoot, ConditionSubject::NODE, "one");
         assert_eq!(conditions.messages(), ["one", "two"]);
     }
 
@@ -207,7 +214,11 @@ mod tests {
     fn oldest_condition_makes_room() {
         let conditions = Conditions::default();
         for number in 0..MOST + 3 {
-            conditions.set(Kind::JobsNotRestored, Subject::Node(number.to_string()), number);
+            conditions.set(
+                ConditionKind::JobsNotRestored,
+                ConditionSubject::Node(number.to_string()),
+                number,
+            );
         }
         assert_eq!((conditions.count(), conditions.messages()[0].as_str()), (MOST, "3"));
     }

@@ -12,8 +12,8 @@ use crate::retained::Retained;
 
 /// Counters since the daemon started.
 #[derive(Debug)]
-pub struct Counters {
-    counts: Mutex<Counts>,
+pub struct DaemonCounters {
+    counts: Mutex<CounterValues>,
     unsaved: AtomicU64,
     /// Time at which the daemon started.
     pub started: SystemTime,
@@ -23,7 +23,7 @@ pub struct Counters {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CounterValues {
     slices: Retained<SliceCounts>,
     requests: BTreeMap<RequestOutcome, u64>,
     faults: BTreeMap<(GpuUuid, Xid), u64>,
@@ -66,7 +66,7 @@ impl RequestOutcome {
     }
 }
 
-impl Default for Counters {
+impl Default for DaemonCounters {
     fn default() -> Self {
         Self {
             counts: Mutex::default(),
@@ -78,8 +78,8 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+impl DaemonCounters {
+    fn counts(&self) -> MutexGuard<'_, CounterValues> {
         self.counts.lock().expect("nothing panics while it holds the counts")
     }
 

@@ -11,7 +11,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::sync::watch;
-use tranche_domain::event::{Event, Happening, History, Kind, Pass, Severity, Throttle};
+use tranche_domain::event::{
+    Event, EventHistory, EventKind, Happening, Severity, Throttle, ThrottleDecision,
+};
 use tranche_domain::id::SliceName;
 
 use file::Copy;
@@ -23,15 +25,15 @@ const RETAINED: usize = 2048;
 /// Event history of the node.
 #[derive(Debug)]
 pub struct Events {
-    state: Mutex<State>,
+    state: Mutex<EventsState>,
     since: Instant,
     /// Number of the last event; `None` once the daemon is ending.
     last_event: watch::Sender<Option<u64>>,
 }
 
 #[derive(Debug)]
-struct State {
-    history: History,
+struct EventsState {
+    history: EventHistory,
     throttle: Throttle,
     copy: Copy,
 }
@@ -39,15 +41,15 @@ struct State {
 impl Events {
     /// Opens the history with the events that an earlier daemon left in the state directory.
     pub fn open(state: &Path) -> Self {
-        let mut history = History::keeping(RETAINED);
+        let mut history = EventHistory::keeping(RETAINED);
         let (copy, earlier) = Copy::open(state);
         earlier.into_iter().for_each(|event| history.recall(event));
         let last_event = watch::Sender::new(Some(history.last()));
-        let state = State { history, throttle: Throttle::default(), copy };
+        let state = EventsState { history, throttle: Throttle::default(), copy };
         Self { state: Mutex::new(state), since: Instant::now(), last_event }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EventsState> {
         self.state.lock().expect("nothing panics while it holds the book of events")
     }
 
@@ -56,12 +58,14 @@ impl Events {
         let mut state = self.state();
         state.history.count(&draft);
         let slice = draft.slice.as_ref();
-        let Pass::Heard { held_back } = state.throttle.pass(&draft.kind, slice, self.since.elapsed()) else {
+        let ThrottleDecision::Heard { held_back } =
+            state.throttle.pass(&draft.kind, slice, self.since.elapsed())
+        else {
             return;
         };
         state.enter(with_suppressed_count(draft, held_back));
         if let Some(trouble) = state.copy.trouble() {
-            state.enter(Happening::new(Kind::HistoryIncomplete, trouble));
+            state.enter(Happening::new(EventKind::HistoryIncomplete, trouble));
         }
         let last = state.history.last();
         drop(state);
@@ -76,7 +80,7 @@ impl Events {
     }
 
     /// Number of events of each kind since the daemon started, by slice; without those of deleted slices.
-    pub fn counts(&self) -> BTreeMap<(Kind, Option<SliceName>), u64> {
+    pub fn counts(&self) -> BTreeMap<(EventKind, Option<SliceName>), u64> {
         self.state().history.counts().clone()
     }
 
@@ -101,7 +105,7 @@ impl Events {
     }
 }
 
-impl State {
+impl EventsState {
     fn enter(&mut self, draft: Happening) {
         let event = self.history.enter(draft, now_unix_ms());
         log(event);
@@ -142,13 +146,13 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let name = "a".parse().unwrap();
         let events = Events::open(state.path());
-        events.record(Happening::new(Kind::DaemonStarted, "first"));
-        events.record(Happening::new(Kind::SliceCreated, "half a GPU").of(&name));
+        events.record(Happening::new(EventKind::DaemonStarted, "first"));
+        events.record(Happening::new(EventKind::SliceCreated, "half a GPU").of(&name));
         let seen = events.after(0);
         drop(events); // writes what is left to write
         let events = Events::open(state.path());
         assert_eq!(events.after(0), seen);
-        events.record(Happening::new(Kind::DaemonStarted, "second"));
+        events.record(Happening::new(EventKind::DaemonStarted, "second"));
         assert_eq!(events.after(2)[0].seq, 3);
         assert_eq!(events.counts().len(), 1, "what an earlier daemon saw is not counted");
     }
@@ -158,7 +162,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let events = Events::open(state.path());
         let mut turns = events.subscribe();
-        events.record(Happening::new(Kind::DaemonStarted, ""));
+        events.record(Happening::new(EventKind::DaemonStarted, ""));
         assert!(turns.has_changed().unwrap() && *turns.borrow_and_update() == Some(1));
         events.end_followers();
         assert_eq!(*turns.borrow_and_update(), None);
@@ -172,16 +176,16 @@ mod tests {
         let deadline = Instant::now() + std::time::Duration::from_secs(10);
         let incomplete = || {
             let events = events.after(0);
-            events.into_iter().filter(|event| event.kind == Kind::HistoryIncomplete).count()
+            events.into_iter().filter(|event| event.kind == EventKind::HistoryIncomplete).count()
         };
         while incomplete() == 0 && Instant::now() < deadline {
-            events.record(Happening::new(Kind::DaemonStarted, ""));
+            events.record(Happening::new(EventKind::DaemonStarted, ""));
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        events.record(Happening::new(Kind::DaemonStopped, ""));
+        events.record(Happening::new(EventKind::DaemonStopped, ""));
         std::thread::sleep(std::time::Duration::from_millis(50));
-        events.record(Happening::new(Kind::SliceDeleted, ""));
+        events.record(Happening::new(EventKind::SliceDeleted, ""));
         assert_eq!(incomplete(), 1);
-        assert!(events.after(0).iter().any(|event| event.kind == Kind::SliceDeleted));
+        assert!(events.after(0).iter().any(|event| event.kind == EventKind::SliceDeleted));
     }
 }

@@ -11,7 +11,7 @@ pub mod retained;
 use std::path::Path;
 
 use conditions::Conditions;
-use counters::Counters;
+use counters::DaemonCounters;
 use events::Events;
 
 /// The event history, the conditions that last, and the counters of metrics.
@@ -22,13 +22,13 @@ pub struct Telemetry {
     /// Conditions that last at present.
     pub conditions: Conditions,
     /// Counters since the start of the daemon, for metrics.
-    pub counters: Counters,
+    pub counters: DaemonCounters,
 }
 
 impl Telemetry {
     /// Sinks whose history continues the one in the state directory.
     pub fn open(state: &Path) -> Self {
-        let (conditions, counters) = (Conditions::default(), Counters::default());
+        let (conditions, counters) = (Conditions::default(), DaemonCounters::default());
         Self { events: Events::open(state), conditions, counters }
     }
 }

@@ -14,12 +14,12 @@ mod reading;
 
 use tranche_domain::compute::{Instant, Nanos, Observed};
 use tranche_domain::id::GpuUuid;
-use tranche_shm::compute::Record;
-use tranche_shm::control::Identity;
+use tranche_shm::compute::ComputeRecord;
+use tranche_shm::control::ProcessIdentity;
 use tranche_shm::{DeviceSlot, MAX_DEVICES, Slot};
 
-use process::Process;
-use reading::Reading;
+use process::ProcessState;
+use reading::RecordReading;
 
 /// State of a slice's records between two looks.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub struct Account {
     looked: Option<Instant>,
     busy: Vec<Nanos>,
     /// In ascending order of slots.
-    processes: Vec<Process>,
+    processes: Vec<ProcessState>,
     /// Buffer for the record being read.
-    reading: Reading,
+    reading: RecordReading,
     waiting: bool,
     claims_work: bool,
     marks: u64,
@@ -48,7 +48,7 @@ impl Account {
         let order: Vec<_> = sorted.into_iter().map(|(_, device)| device).collect();
         Self {
             busy: vec![Nanos::ZERO; order.len()],
-            reading: Reading::blank(order.len()),
+            reading: RecordReading::blank(order.len()),
             order,
             looked: None,
             processes: Vec::new(),
@@ -95,7 +95,7 @@ impl Account {
     pub fn look<'a>(
         &mut self,
         now: Instant,
-        records: impl Iterator<Item = (Slot, Identity, Record<'a>)>,
+        records: impl Iterator<Item = (Slot, ProcessIdentity, ComputeRecord<'a>)>,
     ) -> Observed {
         self.look_by_clocks(now, records.map(|(slot, identity, record)| (slot, identity, record, now)))
     }
@@ -104,7 +104,7 @@ impl Account {
     pub(super) fn look_by_clocks<'a>(
         &mut self,
         now: Instant,
-        records: impl Iterator<Item = (Slot, Identity, Record<'a>, Instant)>,
+        records: impl Iterator<Item = (Slot, ProcessIdentity, ComputeRecord<'a>, Instant)>,
     ) -> Observed {
         let first = self.looked.is_none();
         let passed = now.since(self.looked.unwrap_or(now)).get();
@@ -124,15 +124,16 @@ impl Account {
     }
 
     /// Finds the process of a record by slot and identity, or inserts it in its place.
-    fn seat(&mut self, place: usize, slot: Slot, identity: Identity, first: bool) {
-        let gone =
-            |process: &Process| process.slot < slot || process.slot == slot && process.identity != identity;
+    fn seat(&mut self, place: usize, slot: Slot, identity: ProcessIdentity, first: bool) {
+        let gone = |process: &ProcessState| {
+            process.slot < slot || process.slot == slot && process.identity != identity
+        };
         while self.processes.get(place).is_some_and(gone) {
             self.processes.remove(place);
         }
         if self.processes.get(place).is_none_or(|process| process.slot != slot) {
-            let before = if first { self.reading.clone() } else { Reading::blank(self.order.len()) };
-            self.processes.insert(place, Process::new(slot, identity, before));
+            let before = if first { self.reading.clone() } else { RecordReading::blank(self.order.len()) };
+            self.processes.insert(place, ProcessState::new(slot, identity, before));
         }
     }
 
@@ -177,7 +178,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, process: &mut Process, reading: &Reading, passed: u64) {
+    fn add(&mut self, process: &mut ProcessState, reading: &RecordReading, passed: u64) {
         let mut most_busy = 0;
         for device in 0..process.devices.len() {
             let busy = process.count(reading, device).min(passed);

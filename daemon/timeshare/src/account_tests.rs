@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use tranche_shm::compute::{Mark, RECORD_WORDS, Tally};
+use tranche_shm::compute::{CompletionMark, RECORD_WORDS, Tally};
 
 const MS: u64 = 1_000_000;
 
@@ -14,8 +14,8 @@ impl Page {
         Self((0..RECORD_WORDS).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn record(&self) -> Record<'_> {
-        Record::over(self.0.first_chunk().unwrap())
+    fn record(&self) -> ComputeRecord<'_> {
+        ComputeRecord::over(self.0.first_chunk().unwrap())
     }
 
     fn begin(&self, at_ms: u64, sequence: u32, estimate_ms: u32) {
@@ -24,7 +24,11 @@ impl Page {
     }
 
     fn submit(&self, sequence: u32, estimate_ms: u32) {
-        self.record().marks().submit(Mark { sequence, device: first(), estimate_us: estimate_ms * 1000 });
+        self.record().marks().submit(CompletionMark {
+            sequence,
+            device: first(),
+            estimate_us: estimate_ms * 1000,
+        });
     }
 
     fn learn(&self, busy_ms: u64) {
@@ -43,7 +47,7 @@ fn account() -> Account {
 
 fn look(account: &mut Account, at_ms: u64, pages: &[&Page]) -> Observed {
     let records = pages.iter().zip(1..).map(|(page, pid)| {
-        let identity = Identity { pid, start_time: 1, inner_pid: pid };
+        let identity = ProcessIdentity { pid, start_time: 1, inner_pid: pid };
         (Slot::new(pid as usize).unwrap(), identity, page.record())
     });
     account.look(Instant::from_nanos(at_ms * MS), records)
@@ -129,7 +133,7 @@ fn process_in_a_reused_slot_starts_at_zero() {
     look(&mut account, 100, &[&page]);
     let fresh = Page::new();
     fresh.learn(3);
-    let other = Identity { pid: 9, start_time: 9, inner_pid: 9 };
+    let other = ProcessIdentity { pid: 9, start_time: 9, inner_pid: 9 };
     let records = [(Slot::new(1).unwrap(), other, fresh.record())];
     let seen = account.look(Instant::from_nanos(110 * MS), records.into_iter());
     assert_eq!(busy_ms(&seen), 3);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// State of a loop's check.
-pub struct Check {
+pub struct LoopCheck {
     /// Name of the loop, for the log.
     pub name: &'static str,
     open: Arc<AtomicBool>,
@@ -12,18 +12,18 @@ pub struct Check {
 
 /// Completes a check when the loop reaches it.
 #[derive(Debug)]
-pub struct Answer(Arc<AtomicBool>);
+pub struct CheckReply(Arc<AtomicBool>);
 
-impl Check {
+impl LoopCheck {
     /// A check of a loop, not started.
     pub fn to(name: &'static str) -> Self {
         Self { name, open: Arc::default() }
     }
 
     /// Starts a check; `None` while the last one is pending.
-    pub fn start_check(&self) -> Option<Answer> {
+    pub fn start_check(&self) -> Option<CheckReply> {
         let check = !self.open.swap(true, Ordering::AcqRel);
-        check.then(|| Answer(Arc::clone(&self.open)))
+        check.then(|| CheckReply(Arc::clone(&self.open)))
     }
 
     /// True while the loop has not completed the check.
@@ -32,7 +32,7 @@ impl Check {
     }
 }
 
-impl Answer {
+impl CheckReply {
     /// Marks the check as completed.
     pub fn give(self) {
         self.0.store(false, Ordering::Release);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn pending_check_is_reported_and_not_repeated() {
-        let question = Check::to("somebody");
+        let question = LoopCheck::to("somebody");
         assert!(!question.is_open());
         let answer = question.start_check().unwrap();
         assert!(question.is_open() && question.start_check().is_none());

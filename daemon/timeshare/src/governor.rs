@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tranche_domain::compute::{Gang, Instant, Rules, Terms, Why, Window};
+use tranche_domain::compute::{ComputeTerms, Gang, Instant, Rules, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
-use crate::check::Answer;
+use crate::check::CheckReply;
 use crate::handle::SliceHandle;
 use crate::rounds::Rounds;
 use crate::used::Used;
@@ -28,12 +28,12 @@ pub const TECHNIQUE: &str = "GPU time, by a gate before each launch; a running k
 
 /// Scheduler of all slices' GPU time, with its thread.
 pub struct Governor {
-    state: Mutex<State>,
+    state: Mutex<GovernorState>,
     wakeups: Arc<Wakeups>,
     counts_transfers: bool,
     stopping: AtomicBool,
     /// Pending question of the watchdog, until the thread's next iteration.
-    asked: Mutex<Option<Answer>>,
+    asked: Mutex<Option<CheckReply>>,
 }
 
 /// A slice's use of compute, for views and metrics.
@@ -51,14 +51,14 @@ pub struct Shown {
     pub degraded: u64,
 }
 
-struct State {
+struct GovernorState {
     rounds: Rounds<SliceHandle>,
     /// Use by slices that have ended.
     used: Used,
     next_number: Number,
 }
 
-impl State {
+impl GovernorState {
     /// Retains the use of a slice that ends, if it is scheduled.
     fn depart(&mut self, name: &SliceName) {
         let Some(handle) = self.rounds.site(name) else { return };
@@ -68,7 +68,7 @@ impl State {
 }
 
 /// The running thread; dropping it ends the thread and waits for it.
-pub struct Running {
+pub struct RunningGovernor {
     governor: Arc<Governor>,
     thread: Option<JoinHandle<()>>,
 }
@@ -82,7 +82,7 @@ impl Governor {
     /// The kernel has no descriptors left.
     pub fn new(counts_transfers: bool) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
-        let state = Mutex::new(State { rounds, used: Used::default(), next_number: Number::FIRST });
+        let state = Mutex::new(GovernorState { rounds, used: Used::default(), next_number: Number::FIRST });
         let wakeups = Arc::new(Wakeups::new()?);
         Ok(Self {
             state,
@@ -98,15 +98,15 @@ impl Governor {
         self.counts_transfers
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GovernorState> {
         self.state.lock().expect("nothing panics while it holds the state")
     }
 
     /// Starts the thread that decides about leases.
-    pub fn start(self: &Arc<Self>) -> io::Result<Running> {
+    pub fn start(self: &Arc<Self>) -> io::Result<RunningGovernor> {
         let governor = Arc::clone(self);
         let thread = thread::Builder::new().name("compute".into()).spawn(move || governor.run())?;
-        Ok(Running { governor: Arc::clone(self), thread: Some(thread) })
+        Ok(RunningGovernor { governor: Arc::clone(self), thread: Some(thread) })
     }
 
     /// Schedules a slice, replacing one of the same name.
@@ -171,12 +171,12 @@ impl Governor {
     }
 
     /// Makes the thread answer the watchdog in its next iteration.
-    pub fn answer_next_time(&self, answer: Answer) {
+    pub fn answer_next_time(&self, answer: CheckReply) {
         *self.asked() = Some(answer);
         self.wake();
     }
 
-    fn asked(&self) -> MutexGuard<'_, Option<Answer>> {
+    fn asked(&self) -> MutexGuard<'_, Option<CheckReply>> {
         self.asked.lock().expect("nothing panics while it holds what was asked")
     }
 
@@ -237,7 +237,7 @@ impl Governor {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGovernor {
     fn drop(&mut self) {
         self.governor.stopping.store(true, Ordering::Release);
         self.governor.wake();
@@ -248,12 +248,12 @@ impl Drop for Running {
     }
 }
 
-fn terms(slice: &Slice) -> Terms {
+fn terms(slice: &Slice) -> ComputeTerms {
     let mut gpus: Vec<GpuUuid> = slice.parts.iter().map(|part| part.gpu).collect();
     gpus.sort_unstable();
     let (request, limit) = (slice.guaranteed(), slice.limit);
     let gang = slice.gang.clone().map(|name| Gang { owner_uid: slice.owner_uid, name });
-    Terms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang }
+    ComputeTerms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang }
 }
 
 fn now() -> Instant {

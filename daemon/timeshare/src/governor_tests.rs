@@ -7,12 +7,12 @@ use tranche_domain::compute::Priority;
 use tranche_domain::request::ComputeMode;
 use tranche_domain::slice::Part;
 use tranche_domain::units::Bytes;
-use tranche_shm::compute::{Mark, Tally};
-use tranche_shm::control::Identity;
+use tranche_shm::compute::{CompletionMark, Tally};
+use tranche_shm::control::ProcessIdentity;
 use tranche_shm::lease::Lease;
 use tranche_shm::{DeviceSlot, Slot};
 
-use crate::member::Member;
+use crate::member::ScheduledSlice;
 use crate::rounds::HEARTBEAT;
 use tranche_slices::regions::Regions;
 use tranche_slices::worker::Workers;
@@ -42,7 +42,7 @@ impl Place {
         let runtime =
             SliceRuntime::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
         let runtime = Arc::new(runtime);
-        runtime.regions.control().occupy(seat(), Identity { pid: 7, start_time: 7, inner_pid: 7 });
+        runtime.regions.control().occupy(seat(), ProcessIdentity { pid: 7, start_time: 7, inner_pid: 7 });
         self.governor.admit(&slice, &runtime).unwrap();
         (slice, runtime)
     }
@@ -80,7 +80,7 @@ fn launch(runtime: &SliceRuntime, sequence: u32, estimate_us: u32) {
     let record = runtime.regions.compute().record(seat());
     let device = DeviceSlot::new(0).unwrap();
     record.busy_since_ns(device).store(monotonic_ns(), Relaxed);
-    record.marks().submit(Mark { sequence, device, estimate_us });
+    record.marks().submit(CompletionMark { sequence, device, estimate_us });
 }
 
 fn eventually(what: &str, mut look: impl FnMut() -> bool) {
@@ -176,7 +176,7 @@ fn idle_slices_cost_under_a_hundredth_of_a_processor() {
     for number in 0..64 {
         let (_, runtime) = place.slice(&format!("s{number}"), 10);
         for pid in 1..4 {
-            let identity = Identity { pid, start_time: 7, inner_pid: pid };
+            let identity = ProcessIdentity { pid, start_time: 7, inner_pid: pid };
             runtime.regions.control().occupy(Slot::new(pid as usize).unwrap(), identity);
         }
     }
@@ -201,7 +201,7 @@ fn continuously_signalling_slice_is_muted() {
     let number = Number::FIRST;
     wakeups.add(runtime.regions.bell(), number).unwrap();
     let gpus = runtime.gpus.clone();
-    let mut member = Member::new(SliceHandle::new(runtime, number, Arc::new(wakeups)), &gpus);
+    let mut member = ScheduledSlice::new(SliceHandle::new(runtime, number, Arc::new(wakeups)), &gpus);
     let at = |us: u64| Instant::from_nanos(1_000_000_000 + us * 1000);
     for _ in 0..256 {
         member.count_wakeup(at(0));

@@ -10,7 +10,7 @@ use tranche_shm::Slot;
 use tranche_shm::lease::Lease;
 
 use super::account::Account;
-use super::site::Site;
+use super::site::SliceSite;
 use super::wakeups::{Number, Wakeups};
 use tranche_linux::sys;
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -29,7 +29,7 @@ impl SliceHandle {
     }
 }
 
-impl Site for SliceHandle {
+impl SliceSite for SliceHandle {
     fn look(&self, now: Instant, account: &mut Account) -> Observed {
         let control = self.runtime.regions.control().reader();
         let compute = self.runtime.regions.compute();

@@ -16,6 +16,6 @@ mod used;
 mod wakeups;
 
 pub use account::Account;
-pub use governor::{Governor, Running, Shown, TECHNIQUE};
+pub use governor::{Governor, RunningGovernor, Shown, TECHNIQUE};
 pub use rounds::Rounds;
-pub use site::Site;
+pub use site::SliceSite;

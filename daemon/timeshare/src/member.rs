@@ -1,11 +1,11 @@
 //! State of a slice in the scheduling loop: its account, the rate of its wakeups, and its lease.
 
-use tranche_domain::compute::{Instant, Lease, Nanos, Observed};
+use tranche_domain::compute::{Instant, LeaseDecision, Nanos, Observed};
 use tranche_domain::id::GpuUuid;
 use tranche_shm::lease;
 
 use super::account::Account;
-use super::site::Site;
+use super::site::SliceSite;
 
 /// Wakeups that a slice may use in a burst. A program that synchronizes after each kernel causes two per kernel.
 const BURST: u64 = 256;
@@ -19,12 +19,12 @@ const SILENT_PERIOD: Nanos = Nanos::millis(1);
 
 /// A scheduled slice: its records, its last decision and its rate of wakeups.
 #[derive(Debug)]
-pub(super) struct Member<S> {
+pub(super) struct ScheduledSlice<S> {
     site: S,
     account: Account,
     looked: Instant,
     /// Last decision of the scheduler.
-    lease: Option<Lease>,
+    lease: Option<LeaseDecision>,
     /// Lease in the control region.
     written: Option<lease::Lease>,
     /// Time at which the last wakeup would have come at the permitted rate.
@@ -32,7 +32,7 @@ pub(super) struct Member<S> {
     muted_until: Option<Instant>,
 }
 
-impl<S: Site> Member<S> {
+impl<S: SliceSite> ScheduledSlice<S> {
     /// A slice with these devices, in their order.
     pub(super) fn new(site: S, devices: &[GpuUuid]) -> Self {
         let account = Account::new(devices);
@@ -99,7 +99,7 @@ impl<S: Site> Member<S> {
 
     /// Takes in a decision. Returns true if the lease opens; use that was claimed until now then belongs to the time
     /// before.
-    pub(super) fn take_decision(&mut self, lease: Lease) -> bool {
+    pub(super) fn take_decision(&mut self, lease: LeaseDecision) -> bool {
         let opens = lease.open && !self.lease.is_some_and(|lease| lease.open);
         self.lease = Some(lease);
         opens
@@ -117,7 +117,7 @@ impl<S: Site> Member<S> {
 
 /// Lease as the launch gate reads it. The depth is the slice's; each process's gate sees its own work alone, so each
 /// launching process gets an equal part.
-fn to_shm_lease(lease: Lease, launching: u64) -> lease::Lease {
+fn to_shm_lease(lease: LeaseDecision, launching: u64) -> lease::Lease {
     let depth_us = lease.depth.get() / 1000 / launching.max(1);
     lease::Lease {
         open: lease.open,

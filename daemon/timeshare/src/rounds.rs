@@ -1,16 +1,16 @@
 //! One iteration of the scheduling loop, whatever woke it.
 //!
-//! Time is an argument, and the outside is behind a [`Site`], so simulations in virtual time run the same code.
+//! Time is an argument, and the outside is behind a [`SliceSite`], so simulations in virtual time run the same code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tranche_domain::compute::{Arbiter, Instant, Nanos, Rules, Terms, Window};
+use tranche_domain::compute::{Arbiter, ComputeTerms, Instant, Nanos, Rules, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::units::Permille;
 
-use super::member::Member;
-use super::site::Site;
+use super::member::ScheduledSlice;
+use super::site::SliceSite;
 
 /// Period of heartbeats; a launch gate considers the daemon gone after 800 ms without one.
 pub(super) const HEARTBEAT: Nanos = Nanos::millis(200);
@@ -21,11 +21,11 @@ const LEAST_PAUSE: Nanos = Nanos::micros(50);
 #[derive(Debug)]
 pub struct Rounds<S> {
     arbiter: Arbiter,
-    members: BTreeMap<SliceName, Member<S>>,
+    members: BTreeMap<SliceName, ScheduledSlice<S>>,
     next_beat: Instant,
 }
 
-impl<S: Site> Rounds<S> {
+impl<S: SliceSite> Rounds<S> {
     /// A scheduler with these rules, and no slice.
     pub const fn new(rules: Rules) -> Self {
         Self { arbiter: Arbiter::new(rules), members: BTreeMap::new(), next_beat: Instant::from_nanos(0) }
@@ -36,17 +36,17 @@ impl<S: Site> Rounds<S> {
         &mut self,
         now: Instant,
         name: SliceName,
-        terms: Terms,
+        terms: ComputeTerms,
         devices: &[GpuUuid],
         site: S,
     ) -> Option<S> {
-        let before = self.members.insert(name.clone(), Member::new(site, devices));
+        let before = self.members.insert(name.clone(), ScheduledSlice::new(site, devices));
         self.arbiter.admit(now, name, terms);
-        before.map(Member::into_site)
+        before.map(ScheduledSlice::into_site)
     }
 
     /// Changes a slice's terms. Use until now is charged by the previous terms.
-    pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
+    pub fn change(&mut self, now: Instant, name: &SliceName, terms: ComputeTerms) {
         self.look_at_all(now);
         self.arbiter.change(now, name, terms);
     }
@@ -97,17 +97,17 @@ impl<S: Site> Rounds<S> {
 
     /// Access to a scheduled slice's records and control region; `None` if there is no slice of that name.
     pub fn site(&self, name: &SliceName) -> Option<&S> {
-        self.members.get(name).map(Member::site)
+        self.members.get(name).map(ScheduledSlice::site)
     }
 
     /// Bypasses of a slice: launches admitted without progress of its work, and in the daemon's absence.
     pub fn let_through(&self, name: &SliceName) -> Option<(u64, u64)> {
-        self.members.get(name).map(Member::let_through)
+        self.members.get(name).map(ScheduledSlice::let_through)
     }
 
     /// Busy time of each device of a slice since it was added.
     pub fn busy(&self, name: &SliceName) -> Option<Vec<Nanos>> {
-        self.members.get(name).map(Member::busy)
+        self.members.get(name).map(ScheduledSlice::busy)
     }
 
     /// Names of the scheduled slices.

@@ -8,7 +8,7 @@ use tranche_shm::lease::Lease;
 use super::account::Account;
 
 /// A slice's regions and its wakeup, as the scheduling loop uses them.
-pub trait Site {
+pub trait SliceSite {
     /// Reads the compute records of all attached processes into the account.
     fn look(&self, now: Instant, account: &mut Account) -> Observed;
     /// Publishes the lease, and wakes waiting launches if it is open.

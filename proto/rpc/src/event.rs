@@ -1,6 +1,6 @@
 //! Events: domain to wire and back.
 
-use tranche_domain::event::{Actor, Event, Kind};
+use tranche_domain::event::{Actor, Event, EventKind};
 use tranche_domain::id::{GpuUuid, HostPid};
 
 use crate::convert::BadMessage;
@@ -30,7 +30,7 @@ impl TryFrom<v1::Event> for Event {
             seq: wire.seq,
             time_unix_ms: wire.time_unix_ms,
             severity: wire.severity.parse()?,
-            kind: Kind::from(wire.kind),
+            kind: EventKind::from(wire.kind),
             slice: wire.slice.map(|name| name.parse()).transpose()?,
             gpu: wire.gpu.map(|gpu| gpu.parse::<GpuUuid>()).transpose()?,
             pid: wire.pid.map(HostPid::new),
@@ -55,13 +55,13 @@ impl From<v1::Actor> for Actor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::event::{Happening, History};
+    use tranche_domain::event::{EventHistory, Happening};
 
     #[test]
     fn an_event_survives_the_wire() {
-        let mut history = History::keeping(1);
+        let mut history = EventHistory::keeping(1);
         let slice = "a".parse().unwrap();
-        let happening = Happening::new(Kind::UnderReported, "it holds more").of(&slice);
+        let happening = Happening::new(EventKind::UnderReported, "it holds more").of(&slice);
         let happening = happening.asked_by(Actor::of_user(7, Some("ann")).by(HostPid::new(8), "tranche"));
         let event = history.enter(happening.on(GpuUuid::from_bytes([7; 16])).by(HostPid::new(9)), 5).clone();
         assert_eq!(Event::try_from(v1::Event::from(event.clone())), Ok(event));

@@ -58,11 +58,11 @@ pub enum Tally {
 
 /// The compute records of a usage region, for reading and writing.
 #[derive(Clone, Copy, Debug)]
-pub struct Compute<'a> {
+pub struct ComputeRecords<'a> {
     words: &'a [AtomicU64; REGION_WORDS],
 }
 
-impl<'a> Compute<'a> {
+impl<'a> ComputeRecords<'a> {
     /// The records in a usage region; `None` if it is too short.
     ///
     /// The header is not checked here, but by [`usage::Usage::attach`].
@@ -72,9 +72,9 @@ impl<'a> Compute<'a> {
     }
 
     /// Record of the process in a slot.
-    pub fn record(self, slot: Slot) -> Record<'a> {
+    pub fn record(self, slot: Slot) -> ComputeRecord<'a> {
         let words = &self.words[FIRST + slot.index() * RECORD_WORDS..];
-        Record(words.first_chunk().expect("the region is as long as all records"))
+        ComputeRecord(words.first_chunk().expect("the region is as long as all records"))
     }
 
     /// Zeroes the record of a slot before its next process.
@@ -85,9 +85,9 @@ impl<'a> Compute<'a> {
 
 /// Compute record of one process, [`RECORD_WORDS`] words.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a>(&'a [AtomicU64; RECORD_WORDS]);
+pub struct ComputeRecord<'a>(&'a [AtomicU64; RECORD_WORDS]);
 
-impl<'a> Record<'a> {
+impl<'a> ComputeRecord<'a> {
     /// A record in these words, which may lie outside any region.
     pub const fn over(words: &'a [AtomicU64; RECORD_WORDS]) -> Self {
         Self(words)
@@ -113,8 +113,8 @@ impl<'a> Record<'a> {
     }
 
     /// The ring of marks.
-    pub const fn marks(self) -> Marks<'a> {
-        Marks(self)
+    pub const fn marks(self) -> MarkRing<'a> {
+        MarkRing(self)
     }
 
     /// Address of its [`RECORD_WORDS`] words, all in one page, for a driver that maps them for GPU writes.
@@ -125,12 +125,14 @@ impl<'a> Record<'a> {
 
 /// A completion marker behind some launches in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct CompletionMark {
     /// Sequence number within the process, from 1 on, modulo 2^32.
     pub sequence: u32,
     /// Device on which the launches run.
     pub device: DeviceSlot,
-    /// GPU time of the launches since the mark before it, in microseconds, at most [`Mark::MOST_US`].
+    /// GPU time of the launches since the mark before it, in microseconds.
+    ///
+    /// At most [`CompletionMark::MOST_US`].
     ///
     /// The process estimates it at submission.
     pub estimate_us: u32,
@@ -139,7 +141,7 @@ pub struct Mark {
 const DEVICE: u32 = 32;
 const ESTIMATE: u32 = 36;
 
-impl Mark {
+impl CompletionMark {
     /// Largest estimate that 24 bits hold, in microseconds: sixteen seconds.
     pub const MOST_US: u32 = (1 << 24) - 1;
 
@@ -168,9 +170,9 @@ pub struct Outstanding {
 
 /// The ring of marks of one process.
 #[derive(Clone, Copy, Debug)]
-pub struct Marks<'a>(Record<'a>);
+pub struct MarkRing<'a>(ComputeRecord<'a>);
 
-impl<'a> Marks<'a> {
+impl<'a> MarkRing<'a> {
     /// True if the place of that sequence number holds no pending mark.
     pub fn has_room(self, sequence: u32) -> bool {
         self.at(place(sequence)).1
@@ -178,8 +180,8 @@ impl<'a> Marks<'a> {
 
     /// Records a mark, before the driver is called to let the GPU write its number.
     ///
-    /// It overwrites a pending mark in its place: see [`Marks::has_room`].
-    pub fn submit(self, mark: Mark) {
+    /// It overwrites a pending mark in its place: see [`MarkRing::has_room`].
+    pub fn submit(self, mark: CompletionMark) {
         let (submitted, done) = self.words(place(mark.sequence));
         // Any other number than the new one, so that the mark is pending from the next store on.
         done.store(u64::from(mark.sequence.wrapping_sub(1)), Relaxed);
@@ -192,7 +194,7 @@ impl<'a> Marks<'a> {
         self.words(place(sequence)).1
     }
 
-    /// Offset of [`Marks::done`]'s word from the start of the record, in bytes.
+    /// Offset of [`MarkRing::done`]'s word from the start of the record, in bytes.
     pub const fn done_offset(sequence: u32) -> usize {
         (RING + 2 * place(sequence) + 1) * 8
     }
@@ -206,9 +208,9 @@ impl<'a> Marks<'a> {
     }
 
     /// Marks that the GPU has not reached yet, in no order.
-    pub fn pending(self) -> impl Iterator<Item = Mark> {
+    pub fn pending(self) -> impl Iterator<Item = CompletionMark> {
         (0..MARKS).filter_map(move |place| match self.at(place) {
-            (submitted, false) => Mark::decode(submitted),
+            (submitted, false) => CompletionMark::decode(submitted),
             (_, true) => None,
         })
     }
@@ -230,7 +232,7 @@ impl<'a> Marks<'a> {
     }
 
     fn words(self, place: usize) -> (&'a AtomicU64, &'a AtomicU64) {
-        let Record(words) = self.0;
+        let ComputeRecord(words) = self.0;
         (&words[RING + 2 * place], &words[RING + 2 * place + 1])
     }
 }
@@ -249,12 +251,12 @@ mod tests {
         (0..words).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn record(words: &[AtomicU64]) -> Record<'_> {
-        Record::over(words.first_chunk().unwrap())
+    fn record(words: &[AtomicU64]) -> ComputeRecord<'_> {
+        ComputeRecord::over(words.first_chunk().unwrap())
     }
 
-    fn mark(sequence: u32, device: usize, estimate_us: u32) -> Mark {
-        Mark { sequence, device: DeviceSlot::new(device).unwrap(), estimate_us }
+    fn mark(sequence: u32, device: usize, estimate_us: u32) -> CompletionMark {
+        CompletionMark { sequence, device: DeviceSlot::new(device).unwrap(), estimate_us }
     }
 
     #[test]
@@ -283,14 +285,14 @@ mod tests {
         let record = record(&words);
         for sequence in [1, 31, 32, u32::MAX] {
             let word: *const AtomicU64 = record.marks().done(sequence);
-            assert_eq!(word as usize - record.address() as usize, Marks::done_offset(sequence));
+            assert_eq!(word as usize - record.address() as usize, MarkRing::done_offset(sequence));
         }
     }
 
     #[test]
     fn records_stay_within_a_page_and_apart() {
         let words = zeroed(REGION_WORDS);
-        let compute = Compute::known(&words).unwrap();
+        let compute = ComputeRecords::known(&words).unwrap();
         let usage = usage::Usage::init(&words, 1).unwrap();
         let at = |slot: usize| {
             compute.record(Slot::new(slot).unwrap()).address() as usize - words.as_ptr() as usize
@@ -307,9 +309,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn mark_survives_encode_and_decode(sequence: u32, device in 0..MAX_DEVICES, estimate_us in 0..=Mark::MOST_US) {
+        fn mark_survives_encode_and_decode(sequence: u32, device in 0..MAX_DEVICES, estimate_us in 0..=CompletionMark::MOST_US) {
             let mark = mark(sequence, device, estimate_us);
-            prop_assert_eq!(Mark::decode(mark.encode()), Some(mark));
+            prop_assert_eq!(CompletionMark::decode(mark.encode()), Some(mark));
         }
 
         #[test]
@@ -322,7 +324,7 @@ mod tests {
             for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
                 let sum = record.marks().outstanding(device);
                 prop_assert!(sum.marks <= MARKS as u32);
-                let most = u64::from(Mark::MOST_US) * u64::from(sum.marks);
+                let most = u64::from(CompletionMark::MOST_US) * u64::from(sum.marks);
                 prop_assert!(sum.estimate_us <= most);
             }
         }

@@ -53,7 +53,7 @@ pub(crate) mod slot {
 
 /// The process in a slot. A pid alone can be reused; a pid with its start time names one process until reboot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// Pid on the host; 0 marks a free slot.
     pub pid: u32,
     /// Field 22 of `/proc/PID/stat`, in clock ticks since boot.
@@ -200,10 +200,10 @@ impl<'a> Control<'a> {
     }
 
     /// The process in a slot; `None` if the slot is free.
-    pub fn identity(self, slot: Slot) -> Option<Identity> {
+    pub fn identity(self, slot: Slot) -> Option<ProcessIdentity> {
         let field = |at| self.slot(slot, at).load(Acquire);
         let narrow = |word: u64| u32::try_from(word).unwrap_or(0);
-        let identity = Identity {
+        let identity = ProcessIdentity {
             pid: narrow(field(slot::PID)),
             start_time: field(slot::START_TIME),
             inner_pid: narrow(field(slot::INNER_PID)),
@@ -308,7 +308,7 @@ impl<'a> ControlWriter<'a> {
     }
 
     /// Assigns a free slot to a process. The pid, which marks the slot as taken, is written last.
-    pub fn occupy(self, slot: Slot, identity: Identity) {
+    pub fn occupy(self, slot: Slot, identity: ProcessIdentity) {
         self.0.slot(slot, slot::START_TIME).store(identity.start_time, Relaxed);
         self.0.slot(slot, slot::INNER_PID).store(u64::from(identity.inner_pid), Relaxed);
         self.0.slot(slot, slot::PID).store(u64::from(identity.pid), Release);
@@ -347,7 +347,7 @@ mod tests {
         let limits = DeviceLimits { uuid: [0xab; 16], cap_bytes: 5 << 30, context: Units::new(77) };
         writer.set_limits(device, limits);
         let slot = Slot::new(9).unwrap();
-        let identity = Identity { pid: 123, start_time: 456, inner_pid: 1 };
+        let identity = ProcessIdentity { pid: 123, start_time: 456, inner_pid: 1 };
         writer.occupy(slot, identity);
 
         let control = Control::attach(&words).unwrap();

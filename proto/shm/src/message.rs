@@ -1,6 +1,6 @@
 //! Messages on a slice's socket: fixed frames of eight little-endian 64-bit words.
 //!
-//! A process connects to its slice's socket (SOCK_STREAM), sends [`Request::Hello`] and receives [`Reply::Welcome`]
+//! A process connects to its slice's socket (SOCK_STREAM), sends [`ProcessRequest::Hello`] and receives [`DaemonReply::Welcome`]
 //! with three file descriptors by SCM_RIGHTS: the control region (read-only), the usage region, and the slice's wakeup
 //! eventfd, by which a process signals the daemon to read its compute record. On the same connection it requests
 //! credit, one request at a time. The daemon reads the identity of the process from the kernel, not from a message.
@@ -17,7 +17,7 @@ pub type Frame = [u8; FRAME_BYTES];
 
 /// Message from a process to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ProcessRequest {
     /// Registers the process with its slice.
     Hello {
         /// The shim's [`ABI`].
@@ -80,7 +80,7 @@ impl ShareKey {
 
 /// Message from the daemon to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum DaemonReply {
     /// The process is attached; three descriptors come with the message.
     Welcome {
         /// Slot of the process in both regions.
@@ -89,12 +89,14 @@ pub enum Reply {
         generation: u64,
     },
     /// The process is not attached.
-    Refused(Refusal),
+    Refused(AttachRefusal),
     /// The request was carried out. After a request for credit, the charge is worth repeating.
     Granted,
     /// All of the slice's memory is in use.
     Exhausted,
-    /// As [`Reply::Exhausted`], but memory of an ended process is not free yet; a later request may fit.
+    /// As [`DaemonReply::Exhausted`], but memory of an ended process is not free yet.
+    ///
+    /// A later request may fit.
     Later,
     /// No process of this slice exported memory of that key.
     Unknown,
@@ -102,7 +104,7 @@ pub enum Reply {
 
 /// Reason for which a process is not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AttachRefusal {
     /// The two sides were built for different versions.
     Abi,
     /// The process does not belong to this slice, by the kernel's evidence.
@@ -119,7 +121,7 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaningless;
 
-impl Request {
+impl ProcessRequest {
     /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
@@ -151,13 +153,13 @@ impl Request {
         }
     }
 
-    /// A [`Request::Hello`] with the ABI of this build.
+    /// A [`ProcessRequest::Hello`] with the ABI of this build.
     pub const fn hello(slot: Option<Slot>) -> Self {
         Self::Hello { abi: ABI, slot }
     }
 }
 
-impl Reply {
+impl DaemonReply {
     /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
@@ -188,8 +190,13 @@ impl Reply {
 }
 
 /// Every refusal, in the order of their numbers on the wire.
-const REFUSALS: [Refusal; 5] =
-    [Refusal::Abi, Refusal::NotAMember, Refusal::Full, Refusal::Ending, Refusal::Malformed];
+const REFUSALS: [AttachRefusal; 5] = [
+    AttachRefusal::Abi,
+    AttachRefusal::NotAMember,
+    AttachRefusal::Full,
+    AttachRefusal::Ending,
+    AttachRefusal::Malformed,
+];
 
 fn device(word: u64) -> Result<DeviceSlot, Meaningless> {
     usize::try_from(word).ok().and_then(DeviceSlot::new).ok_or(Meaningless)
@@ -221,23 +228,32 @@ mod tests {
     #[test]
     fn messages_survive_encode_and_decode() {
         let device = DeviceSlot::new(3).unwrap();
-        let hellos = [Request::hello(None), Request::hello(Slot::new(0)), Request::hello(Slot::new(4095))];
+        let hellos = [
+            ProcessRequest::hello(None),
+            ProcessRequest::hello(Slot::new(0)),
+            ProcessRequest::hello(Slot::new(4095)),
+        ];
         let (key, units) = (ShareKey(u64::MAX), Units::new(7));
         let others = [
-            Request::Credit { device, want: Units::new(512) },
-            Request::Export { device, key, units },
-            Request::Import { key },
-            Request::Drop { key },
+            ProcessRequest::Credit { device, want: Units::new(512) },
+            ProcessRequest::Export { device, key, units },
+            ProcessRequest::Import { key },
+            ProcessRequest::Drop { key },
         ];
         for request in hellos.into_iter().chain(others) {
-            assert_eq!(Request::decode(&request.encode()), Ok(request));
+            assert_eq!(ProcessRequest::decode(&request.encode()), Ok(request));
         }
-        let welcome = Reply::Welcome { slot: Slot::new(4095).unwrap(), generation: u64::MAX };
-        for reply in [welcome, Reply::Granted, Reply::Exhausted, Reply::Unknown, Reply::Later] {
-            assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        let welcome = DaemonReply::Welcome { slot: Slot::new(4095).unwrap(), generation: u64::MAX };
+        for reply in
+            [welcome, DaemonReply::Granted, DaemonReply::Exhausted, DaemonReply::Unknown, DaemonReply::Later]
+        {
+            assert_eq!(DaemonReply::decode(&reply.encode()), Ok(reply));
         }
         for why in REFUSALS {
-            assert_eq!(Reply::decode(&Reply::Refused(why).encode()), Ok(Reply::Refused(why)));
+            assert_eq!(
+                DaemonReply::decode(&DaemonReply::Refused(why).encode()),
+                Ok(DaemonReply::Refused(why))
+            );
         }
     }
 
@@ -246,10 +262,10 @@ mod tests {
         fn hostile_frames_decode_without_a_panic(kind in 0u64..8, a: u64, b: u64, c: u64, tail: u8) {
             let mut bytes = frame([kind, a, b, c]);
             bytes[63] = tail;
-            if let Ok(request) = Request::decode(&bytes) {
+            if let Ok(request) = ProcessRequest::decode(&bytes) {
                 prop_assert_eq!(request.encode(), bytes);
             }
-            if let Ok(reply) = Reply::decode(&bytes) {
+            if let Ok(reply) = DaemonReply::decode(&bytes) {
                 prop_assert_eq!(reply.encode(), bytes);
             }
         }

@@ -138,7 +138,7 @@ pub(crate) const fn total(device: DeviceSlot) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{self, ControlWriter, Identity};
+    use crate::control::{self, ControlWriter, ProcessIdentity};
     use std::vec::Vec;
 
     fn zeroed(words: usize) -> Vec<AtomicU64> {
@@ -153,7 +153,7 @@ mod tests {
         let device = DeviceSlot::new(0).unwrap();
         for index in [0, 5] {
             let slot = Slot::new(index).unwrap();
-            writer.occupy(slot, Identity { pid: 1, ..Identity::default() });
+            writer.occupy(slot, ProcessIdentity { pid: 1, ..ProcessIdentity::default() });
             usage.credit(slot, device).grant(Units::new(9));
             usage.credit(slot, device).charge(Units::new(4)).unwrap();
         }

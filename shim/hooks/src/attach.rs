@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
 use tranche_shm::Slot;
-use tranche_shm::compute::{self, Compute, Record};
+use tranche_shm::compute::{self, ComputeRecord, ComputeRecords};
 use tranche_shm::control::{self, Control};
 use tranche_shm::crash::point;
 use tranche_shm::usage::Usage;
 
-use crate::connection::{self, Failure, Welcome};
-use crate::root::{Root, Word};
+use crate::connection::{self, ConnectionError, Welcome};
+use crate::root::{Root, RootWord};
 use crate::sys;
 
 /// Error of a process that is not in a slice and cannot attach.
@@ -47,12 +47,12 @@ fn attach(root: Root) -> Result<Ours, Outside> {
     let _turn = root.turn(deadline_ns).ok_or(Outside)?;
     point("attach: begin");
     loop {
-        if root.word(Word::Ready).load(Acquire) != 0 {
+        if root.word(RootWord::Ready).load(Acquire) != 0 {
             return keep(root).ok_or(Outside);
         }
         match connection::open(root, deadline_ns).and_then(|welcome| settle_in(root, welcome)) {
             Ok(()) => {}
-            Err(Failure::Away) if sys::now_ns() < deadline_ns => sys::sleep_ms(20),
+            Err(ConnectionError::Away) if sys::now_ns() < deadline_ns => sys::sleep_ms(20),
             Err(_) => return Err(Outside),
         }
     }
@@ -71,30 +71,30 @@ fn keep(root: Root) -> Option<Ours> {
     root.ledger().map(Ours)
 }
 
-/// Maps the regions and sets [`Word::Ready`].
-fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
-    let control = sys::map_shared(&welcome.control, control::WORDS, sys::Access::Read);
-    let usage = sys::map_shared(&welcome.usage, compute::REGION_WORDS, sys::Access::ReadWrite);
-    let (Ok(control), Ok(usage)) = (control, usage) else { return Err(Failure::Refused) };
+/// Maps the regions and sets [`RootWord::Ready`].
+fn settle_in(root: Root, welcome: Welcome) -> Result<(), ConnectionError> {
+    let control = sys::map_shared(&welcome.control, control::WORDS, sys::MappingAccess::Read);
+    let usage = sys::map_shared(&welcome.usage, compute::REGION_WORDS, sys::MappingAccess::ReadWrite);
+    let (Ok(control), Ok(usage)) = (control, usage) else { return Err(ConnectionError::Refused) };
     if let Ok(control) = Control::attach(control) {
-        root.word(Word::Daemon).store(control.daemon(), Relaxed);
+        root.word(RootWord::Daemon).store(control.daemon(), Relaxed);
     }
     let generations =
         (Control::attach(control).map(Control::generation), Usage::attach(usage).map(Usage::generation));
     if generations != (Ok(welcome.generation), Ok(welcome.generation)) {
-        return Err(Failure::Refused);
+        return Err(ConnectionError::Refused);
     }
     point("attach: mapped");
     // The next daemon receives the usage region from the processes that map it. A daemon that came before this
     // process mapped it may have found none, and made another.
     if connection::is_lost(root) {
-        return Err(Failure::Away);
+        return Err(ConnectionError::Away);
     }
-    root.word(Word::Control).store(control.as_ptr() as u64, Relaxed);
-    root.word(Word::Usage).store(usage.as_ptr() as u64, Relaxed);
-    root.word(Word::Slot).store(welcome.slot.index() as u64, Relaxed);
-    root.word(Word::Generation).store(welcome.generation, Relaxed);
-    root.word(Word::Ready).store(1, Release);
+    root.word(RootWord::Control).store(control.as_ptr() as u64, Relaxed);
+    root.word(RootWord::Usage).store(usage.as_ptr() as u64, Relaxed);
+    root.word(RootWord::Slot).store(welcome.slot.index() as u64, Relaxed);
+    root.word(RootWord::Generation).store(welcome.generation, Relaxed);
+    root.word(RootWord::Ready).store(1, Release);
     point("attach: ready");
     Ok(())
 }
@@ -103,30 +103,31 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), Failure> {
 pub(crate) struct Inside {
     pub(crate) root: Root,
     pub(crate) control: Control<'static>,
-    pub(crate) record: Record<'static>,
+    pub(crate) record: ComputeRecord<'static>,
 }
 
 /// State of this process if it is attached: a launch needs a context, whose creation has attached.
 pub(crate) fn inside() -> Option<Inside> {
     let root = Root::get()?;
-    if root.word(Word::Ready).load(Acquire) == 0 {
+    if root.word(RootWord::Ready).load(Acquire) == 0 {
         return None;
     }
-    let usage = region(root.word(Word::Usage), compute::REGION_WORDS);
+    let usage = region(root.word(RootWord::Usage), compute::REGION_WORDS);
     Some(Inside {
         root,
-        control: Control::known(region(root.word(Word::Control), control::WORDS))?,
-        record: Compute::known(usage)?.record(Slot::new(root.word(Word::Slot).load(Relaxed) as usize)?),
+        control: Control::known(region(root.word(RootWord::Control), control::WORDS))?,
+        record: ComputeRecords::known(usage)?
+            .record(Slot::new(root.word(RootWord::Slot).load(Relaxed) as usize)?),
     })
 }
 
 fn tenant(root: Root) -> Option<Tenant<'static>> {
-    let control = region(root.word(Word::Control), control::WORDS);
-    let usage = region(root.word(Word::Usage), compute::REGION_WORDS);
+    let control = region(root.word(RootWord::Control), control::WORDS);
+    let usage = region(root.word(RootWord::Usage), compute::REGION_WORDS);
     Some(Tenant {
         control: Control::known(control)?,
         usage: Usage::known(usage)?,
-        slot: Slot::new(root.word(Word::Slot).load(Relaxed) as usize)?,
+        slot: Slot::new(root.word(RootWord::Slot).load(Relaxed) as usize)?,
     })
 }
 

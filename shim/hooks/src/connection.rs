@@ -3,19 +3,19 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use tranche_policy::{Answer, Daemon, Share, Shared};
+use tranche_policy::{CreditResult, DaemonLink, ShareReply, ShareReport};
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
-use tranche_shm::message::{Reply, Request};
+use tranche_shm::message::{DaemonReply, ProcessRequest};
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::bell;
-use crate::root::{Root, Word};
+use crate::root::{Root, RootWord};
 use crate::sys::{self, Errno, Fd, FileId};
 
 /// Error of a connection or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ConnectionError {
     /// The daemon does not reply; a later attempt may succeed.
     Away,
     /// The daemon refuses this process or its ABI, or there is no socket: final.
@@ -35,7 +35,7 @@ static INHERITED: AtomicI32 = AtomicI32::new(-1);
 static INHERITED_INODE: AtomicU64 = AtomicU64::new(0);
 
 /// Connects and attaches. The caller holds the lock over the connection.
-pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
+pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, ConnectionError> {
     close(root);
     close_inherited();
     let mut buffer = [0; 128];
@@ -43,24 +43,25 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, Failure> {
     let fd =
         sys::connect(told.unwrap_or(IN_CONTAINER), left_ms(deadline_ns)).map_err(|error| match error {
             // No variable names a socket, and the container, if it is one, has no slice.
-            Errno(libc::ENOENT | libc::ENOTDIR) if told.is_none() => Failure::Refused,
+            Errno(libc::ENOENT | libc::ENOTDIR) if told.is_none() => ConnectionError::Refused,
             // Errors that do not pass with time.
-            Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => Failure::Refused,
-            _ => Failure::Away,
+            Errno(libc::EACCES | libc::EPERM | libc::ENAMETOOLONG) => ConnectionError::Refused,
+            _ => ConnectionError::Away,
         })?;
     point("attach: connected");
-    sys::send(fd.raw(), &Request::hello(attached_slot(root)).encode()).map_err(|_| Failure::Away)?;
+    sys::send(fd.raw(), &ProcessRequest::hello(attached_slot(root)).encode())
+        .map_err(|_| ConnectionError::Away)?;
     point("attach: greeted");
-    let (frame, fds) = sys::receive(fd.raw()).map_err(|_| Failure::Away)?;
-    let welcome = match (Reply::decode(&frame), fds) {
-        (Ok(Reply::Welcome { slot, generation }), [Some(control), Some(usage), Some(bell)]) => {
+    let (frame, fds) = sys::receive(fd.raw()).map_err(|_| ConnectionError::Away)?;
+    let welcome = match (DaemonReply::decode(&frame), fds) {
+        (Ok(DaemonReply::Welcome { slot, generation }), [Some(control), Some(usage), Some(bell)]) => {
             bell::hang(bell);
             Welcome { slot, generation, control, usage }
         }
-        _ => return Err(Failure::Refused),
+        _ => return Err(ConnectionError::Refused),
     };
     point("attach: welcomed");
-    let id = sys::file_id(fd.raw()).map_err(|_| Failure::Away)?;
+    let id = sys::file_id(fd.raw()).map_err(|_| ConnectionError::Away)?;
     remember(root, fd, id);
     Ok(welcome)
 }
@@ -70,24 +71,25 @@ const IN_CONTAINER: &CStr = c"/run/tranche/slice/attach.sock";
 
 /// Slot of this process, if it is attached.
 fn attached_slot(root: Root) -> Option<Slot> {
-    let ready = root.word(Word::Ready).load(Acquire) != 0;
-    ready.then(|| Slot::new(root.word(Word::Slot).load(Relaxed) as usize)).flatten()
+    let ready = root.word(RootWord::Ready).load(Acquire) != 0;
+    ready.then(|| Slot::new(root.word(RootWord::Slot).load(Relaxed) as usize)).flatten()
 }
 
 fn remember(root: Root, fd: Fd, id: FileId) {
     let raw = fd.into_raw();
-    root.word(Word::SocketDevice).store(id.device, Relaxed);
-    root.word(Word::SocketInode).store(id.inode, Relaxed);
-    root.word(Word::Socket).store(raw as u64 + 1, Relaxed);
+    root.word(RootWord::SocketDevice).store(id.device, Relaxed);
+    root.word(RootWord::SocketInode).store(id.inode, Relaxed);
+    root.word(RootWord::Socket).store(raw as u64 + 1, Relaxed);
     INHERITED_INODE.store(id.inode, Relaxed);
     INHERITED.store(raw, Relaxed);
 }
 
 /// The socket's descriptor, if it still refers to it: a program may have closed or reused it.
 fn socket(root: Root) -> Option<i32> {
-    let raw = root.word(Word::Socket).load(Relaxed).checked_sub(1)? as i32;
+    let raw = root.word(RootWord::Socket).load(Relaxed).checked_sub(1)? as i32;
     let id = sys::file_id(raw).ok()?;
-    let known = (root.word(Word::SocketDevice).load(Relaxed), root.word(Word::SocketInode).load(Relaxed));
+    let known =
+        (root.word(RootWord::SocketDevice).load(Relaxed), root.word(RootWord::SocketInode).load(Relaxed));
     ((id.device, id.inode) == known).then_some(raw)
 }
 
@@ -118,7 +120,7 @@ fn close(root: Root) {
         drop(Fd::from_raw(raw));
         INHERITED.store(-1, Relaxed);
     }
-    root.word(Word::Socket).store(0, Relaxed);
+    root.word(RootWord::Socket).store(0, Relaxed);
 }
 
 /// Closes the parent's socket, recognised by its inode, and no file of the program under its number.
@@ -131,55 +133,55 @@ fn close_inherited() {
 
 /// The daemon, over this process's connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line;
+pub(crate) struct DaemonLine;
 
-impl Line {
+impl DaemonLine {
     /// Sends one request and receives its reply.
-    fn exchange(self, request: Request, deadline_ns: u64) -> Result<Reply, Failure> {
-        let root = Root::get().ok_or(Failure::Refused)?;
-        let _turn = root.turn(deadline_ns).ok_or(Failure::Away)?;
+    fn exchange(self, request: ProcessRequest, deadline_ns: u64) -> Result<DaemonReply, ConnectionError> {
+        let root = Root::get().ok_or(ConnectionError::Refused)?;
+        let _turn = root.turn(deadline_ns).ok_or(ConnectionError::Away)?;
         let raw = socket(root).map_or_else(|| reopen(root, deadline_ns), Ok)?;
         point("ask: begin");
         let sent = sys::send(raw, &request.encode());
         point("ask: sent");
         let reply = sent.and_then(|()| sys::receive(raw));
         point("ask: answered");
-        match reply.map(|(frame, _)| Reply::decode(&frame)) {
-            Ok(Ok(reply)) if !matches!(reply, Reply::Welcome { .. }) => Ok(reply),
+        match reply.map(|(frame, _)| DaemonReply::decode(&frame)) {
+            Ok(Ok(reply)) if !matches!(reply, DaemonReply::Welcome { .. }) => Ok(reply),
             // A late or malformed reply must not be taken for that of the next request.
             _ => {
                 close(root);
-                Err(Failure::Away)
+                Err(ConnectionError::Away)
             }
         }
     }
 }
 
-impl Daemon for Line {
-    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
-        match self.exchange(Request::Credit { device, want }, deadline_ns) {
-            Ok(Reply::Granted) => Answer::Granted,
-            Ok(Reply::Exhausted) => Answer::Exhausted,
-            Ok(Reply::Later) => {
+impl DaemonLink for DaemonLine {
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> CreditResult {
+        match self.exchange(ProcessRequest::Credit { device, want }, deadline_ns) {
+            Ok(DaemonReply::Granted) => CreditResult::Granted,
+            Ok(DaemonReply::Exhausted) => CreditResult::Exhausted,
+            Ok(DaemonReply::Later) => {
                 // The pause of a thread that waits for the lock, so that it gets its turn.
                 sys::sleep_ms(1);
-                Answer::Later
+                CreditResult::Later
             }
-            Err(Failure::Away) => Answer::Away,
-            Ok(_) | Err(Failure::Refused) => Answer::Refused,
+            Err(ConnectionError::Away) => CreditResult::Away,
+            Ok(_) | Err(ConnectionError::Refused) => CreditResult::Refused,
         }
     }
 
-    fn share(&self, say: Share, deadline_ns: u64) -> Shared {
+    fn share(&self, say: ShareReport, deadline_ns: u64) -> ShareReply {
         let request = match say {
-            Share::Export(device, key, units) => Request::Export { device, key, units },
-            Share::Import(key) => Request::Import { key },
-            Share::Drop(key) => Request::Drop { key },
+            ShareReport::Export(device, key, units) => ProcessRequest::Export { device, key, units },
+            ShareReport::Import(key) => ProcessRequest::Import { key },
+            ShareReport::Drop(key) => ProcessRequest::Drop { key },
         };
         match self.exchange(request, deadline_ns) {
-            Ok(Reply::Granted) => Shared::Noted,
-            Err(Failure::Away) => Shared::Away,
-            Ok(_) | Err(Failure::Refused) => Shared::Unknown,
+            Ok(DaemonReply::Granted) => ShareReply::Noted,
+            Err(ConnectionError::Away) => ShareReply::Away,
+            Ok(_) | Err(ConnectionError::Refused) => ShareReply::Unknown,
         }
     }
 
@@ -193,15 +195,15 @@ impl Daemon for Line {
 }
 
 /// Reconnects a process that is attached already. It must get its old slot, which holds its charges.
-fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
+fn reopen(root: Root, deadline_ns: u64) -> Result<i32, ConnectionError> {
     let welcome = open(root, deadline_ns)?;
-    let known = (root.word(Word::Slot).load(Relaxed), root.word(Word::Generation).load(Relaxed));
+    let known = (root.word(RootWord::Slot).load(Relaxed), root.word(RootWord::Generation).load(Relaxed));
     if (welcome.slot.index() as u64, welcome.generation) != known {
         close(root);
-        return Err(Failure::Refused);
+        return Err(ConnectionError::Refused);
     }
     point("ask: connected anew");
-    socket(root).ok_or(Failure::Away)
+    socket(root).ok_or(ConnectionError::Away)
 }
 
 /// Attaches again to the daemon that serves the slice now, to receive its wakeup eventfd.
@@ -209,8 +211,8 @@ fn reopen(root: Root, deadline_ns: u64) -> Result<i32, Failure> {
 pub(crate) fn renew(root: Root, daemon: u64) {
     let deadline_ns = sys::now_ns() + RENEWAL_NS;
     let Some(_turn) = root.turn(deadline_ns) else { return };
-    if root.word(Word::Daemon).load(Relaxed) != daemon && reopen(root, deadline_ns).is_ok() {
-        root.word(Word::Daemon).store(daemon, Release);
+    if root.word(RootWord::Daemon).load(Relaxed) != daemon && reopen(root, deadline_ns).is_ok() {
+        root.word(RootWord::Daemon).store(daemon, Release);
     }
 }
 

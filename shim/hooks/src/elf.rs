@@ -21,7 +21,7 @@ struct Dynamic {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Symbol {
+struct ElfSymbol {
     name: u32,
     info: u8,
     other: u8,
@@ -35,7 +35,7 @@ struct Symbol {
 pub(crate) struct Object {
     base: usize,
     dynamic: *const c_void,
-    symbols: *const Symbol,
+    symbols: *const ElfSymbol,
     strings: *const c_char,
     name: *const c_char,
     gnu_hash: *const u32,
@@ -68,7 +68,7 @@ impl Object {
             while (*entry).tag != DT_NULL {
                 let Dynamic { tag, value } = *entry;
                 match tag {
-                    DT_SYMTAB => object.symbols = relocated(base, value) as *const Symbol,
+                    DT_SYMTAB => object.symbols = relocated(base, value) as *const ElfSymbol,
                     DT_STRTAB => object.strings = relocated(base, value) as *const c_char,
                     DT_GNU_HASH => object.gnu_hash = relocated(base, value) as *const u32,
                     DT_HASH => object.hash = relocated(base, value) as *const u32,
@@ -123,7 +123,7 @@ impl Object {
 
     /// # Safety
     /// `gnu_hash` must be the GNU hash table of a loaded object.
-    unsafe fn gnu_lookup(&self, name: &CStr) -> Option<Symbol> {
+    unsafe fn gnu_lookup(&self, name: &CStr) -> Option<ElfSymbol> {
         let wanted = gnu_hash(name.to_bytes());
         // SAFETY: the layout is: four counts, the Bloom filter in 64-bit words, the buckets, then for each
         // symbol from `first` on its hash, whose lowest bit ends the chain.
@@ -156,7 +156,7 @@ impl Object {
 
     /// # Safety
     /// `hash` must be the SysV hash table of a loaded object.
-    unsafe fn sysv_lookup(&self, name: &CStr) -> Option<Symbol> {
+    unsafe fn sysv_lookup(&self, name: &CStr) -> Option<ElfSymbol> {
         // SAFETY: the layout is: counts of buckets and symbols, the buckets, then one chain link per symbol;
         // link 0 ends a chain.
         unsafe {
@@ -178,7 +178,7 @@ impl Object {
 
     /// # Safety
     /// `index` must be one of the object's symbols.
-    unsafe fn matching(&self, index: u32, name: &CStr) -> Option<Symbol> {
+    unsafe fn matching(&self, index: u32, name: &CStr) -> Option<ElfSymbol> {
         // SAFETY: the caller's index is in the symbol table, whose names lie in the string table.
         unsafe {
             let symbol = *self.symbols.add(index as usize);
@@ -210,7 +210,7 @@ fn sysv_hash(name: &[u8]) -> u32 {
 ///
 /// The object must not be used afterwards unless something else keeps it loaded.
 pub(crate) fn search<T>(found: impl FnMut(Object) -> Option<T>) -> Option<T> {
-    let mut search = Search { found, result: None };
+    let mut search = SymbolSearch { found, result: None };
     search.run();
     search.result
 }
@@ -223,12 +223,12 @@ pub(crate) fn in_libc(name: &CStr) -> Option<*mut c_void> {
         .find_map(|home| search(|object| (object.soname() == home).then(|| object.function(name)).flatten()))
 }
 
-struct Search<T, F> {
+struct SymbolSearch<T, F> {
     found: F,
     result: Option<T>,
 }
 
-impl<T, F: FnMut(Object) -> Option<T>> Search<T, F> {
+impl<T, F: FnMut(Object) -> Option<T>> SymbolSearch<T, F> {
     fn run(&mut self) {
         // SAFETY: the callback receives `self` back, which lives until dl_iterate_phdr returns.
         unsafe {
@@ -245,7 +245,7 @@ unsafe extern "C" fn visit<T, F: FnMut(Object) -> Option<T>>(
     // SAFETY: `search` is what `search` above passed; `info` describes an object that stays loaded while the
     // callback runs, with `dlpi_phnum` program headers.
     unsafe {
-        let search = &mut *search.cast::<Search<T, F>>();
+        let search = &mut *search.cast::<SymbolSearch<T, F>>();
         let info = &*info;
         let headers = core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
         let Some(dynamic) = headers.iter().find(|header| header.p_type == PT_DYNAMIC) else { return 0 };

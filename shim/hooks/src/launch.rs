@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Acquire;
 
-use tranche_policy::{Awaited, Gate, Host, Launch, Pending, Place, Transfer, Work};
+use tranche_policy::{Awaited, Gate, Host, Launch, LaunchTarget, Pending, Transfer, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::control::Control;
 use tranche_shm::lease::Lease;
@@ -15,7 +15,7 @@ use crate::cuda::captures::{self, undisturbed};
 use crate::cuda::stream::{self, Stream};
 use crate::cuda::{driver, slots};
 use crate::progress;
-use crate::root::Word;
+use crate::root::RootWord;
 use crate::{bell, direct, sys, thread};
 
 /// Passes one launch through the gate, and grants the thread as many as the gate allows.
@@ -23,7 +23,7 @@ pub(crate) fn through(stream: Option<Stream>, work: Work, real: &dyn Fn() -> c_i
     let spent = thread::spend();
     let Some(inside) = attach::inside() else { return real() };
     let Some(gate) = gate(&inside) else { return real() };
-    let machine = Machine { inside: &inside, gate };
+    let machine = LaunchMachine { inside: &inside, gate };
     let one = One { inside: &inside, stream, place: Cell::new(None), real };
     let (result, grant) = gate.launch(spent, work, &machine, &one);
     thread::grant(grant);
@@ -61,7 +61,8 @@ fn governed() -> Option<(Inside, Gate<'static>)> {
 
 /// State before a wait, for [`after_wait`].
 pub(crate) fn before_wait() -> Pending {
-    let pending = |(inside, gate): (Inside, Gate<'static>)| gate.pending(&Machine { inside: &inside, gate });
+    let pending =
+        |(inside, gate): (Inside, Gate<'static>)| gate.pending(&LaunchMachine { inside: &inside, gate });
     governed().map(pending).unwrap_or_default()
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn before_wait() -> Pending {
 pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>) {
     let Some((inside, gate)) = governed() else { return };
     let Some(place) = place(&inside, stream) else { return };
-    let machine = Machine { inside: &inside, gate };
+    let machine = LaunchMachine { inside: &inside, gate };
     gate.waited(thread::spend(), what, place, before, &machine);
 }
 
@@ -101,7 +102,7 @@ pub(crate) fn graph_gone(graph: u64) {
 ///
 /// In a slice of one device it can run on no other, so the driver is queried only if the calling thread has no
 /// context.
-fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
+fn place(inside: &Inside, stream: Option<Stream>) -> Option<LaunchTarget> {
     let current = driver::context().ok().filter(|context| *context != 0);
     let own = || stream.and_then(|stream| stream::context_of(stream.0));
     let (device, context) = match inside.control.device_count() {
@@ -114,11 +115,11 @@ fn place(inside: &Inside, stream: Option<Stream>) -> Option<Place> {
             (slots::slot(&*attach::ledger().ok()?, device).ok()?, own().or(current)?)
         }
     };
-    Some(Place { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
+    Some(LaunchTarget { device, context, stream: stream.map_or(0, |stream| stream.number(context)) })
 }
 
 /// The gate's view of thread and machine.
-struct Machine<'a> {
+struct LaunchMachine<'a> {
     inside: &'a Inside,
     gate: Gate<'static>,
 }
@@ -126,7 +127,7 @@ struct Machine<'a> {
 /// Interval in which a thread at a closed gate tests if the daemon has ended, in nanoseconds.
 const CHECK_NS: u64 = 25_000_000;
 
-impl Host for Machine<'_> {
+impl Host for LaunchMachine<'_> {
     fn now_ns(&self) -> u64 {
         sys::quick_now_ns()
     }
@@ -150,7 +151,7 @@ impl Host for Machine<'_> {
 
     fn ring(&self) {
         let daemon = self.inside.control.daemon();
-        if self.inside.root.word(Word::Daemon).load(Acquire) != daemon {
+        if self.inside.root.word(RootWord::Daemon).load(Acquire) != daemon {
             connection::renew(self.inside.root, daemon);
         }
         bell::ring();
@@ -159,7 +160,7 @@ impl Host for Machine<'_> {
     /// A connection to the daemon before is no evidence about the one that serves the slice now.
     fn has_daemon_ended(&self) -> bool {
         let Inside { root, control, .. } = self.inside;
-        root.word(Word::Daemon).load(Acquire) == control.daemon() && connection::has_daemon_ended(*root)
+        root.word(RootWord::Daemon).load(Acquire) == control.daemon() && connection::has_daemon_ended(*root)
     }
 
     fn refresh(&self) -> bool {
@@ -172,7 +173,7 @@ struct One<'a> {
     inside: &'a Inside,
     stream: Option<Stream>,
     /// Its context and device, once queried.
-    place: Cell<Option<Place>>,
+    place: Cell<Option<LaunchTarget>>,
     real: &'a dyn Fn() -> c_int,
 }
 
@@ -182,7 +183,7 @@ impl Launch for One<'_> {
         captures::are_under_way() && self.stream.is_some_and(Stream::is_captured)
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<LaunchTarget> {
         self.place.set(place(self.inside, self.stream));
         self.place.get()
     }

@@ -25,7 +25,7 @@ const UNKNOWN_FORM: &CStr = c"a form of a governed function that this release do
 
 /// Decision of the filter, in the two registers in which a pair is returned.
 #[repr(C)]
-struct Verdict {
+struct LookupVerdict {
     /// Address to return or to jump to.
     address: *mut c_void,
     /// 1 to jump there with the caller's arguments, 0 to return it.
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn dlvsym(
     door!(filter_dlvsym)
 }
 
-unsafe extern "C" fn filter_dlsym(handle: *mut c_void, name: *const c_char) -> Verdict {
+unsafe extern "C" fn filter_dlsym(handle: *mut c_void, name: *const c_char) -> LookupVerdict {
     let Some(real) = real(&REAL_DLSYM, c"dlsym") else { return give(null_mut()) };
     // SAFETY: `real` is libc's dlsym; handle and name are the program's arguments, valid by dlsym's contract.
     unsafe {
@@ -65,7 +65,7 @@ unsafe extern "C" fn filter_dlvsym(
     handle: *mut c_void,
     name: *const c_char,
     version: *const c_char,
-) -> Verdict {
+) -> LookupVerdict {
     let Some(real) = real(&REAL_DLVSYM, c"dlvsym") else { return give(null_mut()) };
     // SAFETY: `real` is libc's dlvsym; the arguments are the program's, valid by dlvsym's contract.
     unsafe {
@@ -83,8 +83,8 @@ unsafe fn filter(
     name: *const c_char,
     real: *mut c_void,
     ask: impl Fn(*const c_char) -> *mut c_void,
-) -> Verdict {
-    let pass = Verdict { address: real, jump: 1 };
+) -> LookupVerdict {
+    let pass = LookupVerdict { address: real, jump: 1 };
     if name.is_null() {
         return pass;
     }
@@ -109,8 +109,8 @@ unsafe fn filter(
     }
 }
 
-const fn give(address: *mut c_void) -> Verdict {
-    Verdict { address, jump: 0 }
+const fn give(address: *mut c_void) -> LookupVerdict {
+    LookupVerdict { address, jump: 0 }
 }
 
 /// Address to return instead of `found`; `None` to return the real function's result.
@@ -158,4 +158,4 @@ fn in_any_other(name: &CStr) -> Option<*mut c_void> {
     elf::search(|object| object.function(name).filter(|found| !ours.contains(found)))
 }
 
-const _: () = assert!(size_of::<Verdict>() == 16, "a verdict comes back in two registers");
+const _: () = assert!(size_of::<LookupVerdict>() == 16, "a verdict comes back in two registers");

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use tranche_policy::{Guard, Lock};
-use tranche_shm::compute::{MARKS, Marks};
+use tranche_shm::compute::{MARKS, MarkRing};
 
 use crate::attach::Inside;
 use crate::cuda::abi::{SUCCESS, checked};
@@ -35,7 +35,7 @@ const NO_TIMING: u32 = 2;
 
 /// Words of the module's state in the root.
 #[derive(Clone, Copy, Debug)]
-enum Of {
+enum ProgressWord {
     /// Lock over all words of this module.
     Turn,
     /// 1 once an event was used.
@@ -44,7 +44,7 @@ enum Of {
 
 /// Words about a context. Their order is the layout.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+enum ContextWord {
     /// Handle of the context; 0 in a free place.
     Handle,
     /// The record's address for the GPU, or [`REFUSED`].
@@ -59,7 +59,7 @@ enum Known {
 const REFUSED: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum ProgressEvent {
     /// Handle of the event; 0 if there is none.
     Handle,
     /// Handle of its context.
@@ -68,17 +68,17 @@ enum Event {
     Sequence,
 }
 
-fn word(root: Root, of: Of) -> &'static AtomicU64 {
+fn word(root: Root, of: ProgressWord) -> &'static AtomicU64 {
     &root.marks()[of as usize]
 }
 
-fn event(root: Root, sequence: u32, event: Event) -> &'static AtomicU64 {
+fn event(root: Root, sequence: u32, event: ProgressEvent) -> &'static AtomicU64 {
     &root.marks()[FIRST_EVENT + sequence as usize % MARKS * EVENT_WORDS + event as usize]
 }
 
 /// Takes the lock without waiting: a mark that is not placed does no harm.
 fn turn(root: Root) -> Option<Guard<'static>> {
-    Lock::at(word(root, Of::Turn), sys::pause).try_acquire()
+    Lock::at(word(root, ProgressWord::Turn), sys::pause).try_acquire()
 }
 
 /// Lets the GPU write a mark's number in a stream of the current context.
@@ -86,7 +86,7 @@ fn turn(root: Root) -> Option<Guard<'static>> {
 /// Returns true if that write, or an event, will complete the mark.
 pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -> bool {
     let write = || {
-        let address = address_in(inside, context)? + Marks::done_offset(sequence) as u64;
+        let address = address_in(inside, context)? + MarkRing::done_offset(sequence) as u64;
         // SAFETY: the address is the GPU's for a word of this process's record, whose page stays registered until its
         // context ends; stream and context are those of the program's launch.
         let written = unsafe { driver::cuStreamWriteValue32_v2(stream, address, sequence, 0) };
@@ -98,21 +98,21 @@ pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -
 /// Switches the context to events.
 #[cold]
 fn refuse(root: Root, context: u64) {
-    if let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) {
-        known(Known::Address).store(REFUSED, Relaxed);
+    if let Some(known) = all_known(root).find(|known| known(ContextWord::Handle).load(Acquire) == context) {
+        known(ContextWord::Address).store(REFUSED, Relaxed);
     }
 }
 
 /// Address of the record for the GPU in a context; `None` where it cannot write.
 fn address_in(inside: &Inside, context: u64) -> Option<u64> {
-    let known = all_known(inside.root).find(|known| known(Known::Handle).load(Acquire) == context);
+    let known = all_known(inside.root).find(|known| known(ContextWord::Handle).load(Acquire) == context);
     match known {
-        Some(known) => Some(known(Known::Address).load(Relaxed)).filter(|address| *address != REFUSED),
+        Some(known) => Some(known(ContextWord::Address).load(Relaxed)).filter(|address| *address != REFUSED),
         None => give_page(inside, context),
     }
 }
 
-fn all_known(root: Root) -> impl Iterator<Item = impl Fn(Known) -> &'static AtomicU64> {
+fn all_known(root: Root) -> impl Iterator<Item = impl Fn(ContextWord) -> &'static AtomicU64> {
     (0..CONTEXTS)
         .map(move |at| move |known| &root.marks()[FIRST_CONTEXT + at * CONTEXT_WORDS + known as usize])
 }
@@ -121,7 +121,7 @@ fn all_known(root: Root) -> impl Iterator<Item = impl Fn(Known) -> &'static Atom
 #[cold]
 fn give_page(inside: &Inside, context: u64) -> Option<u64> {
     let _turn = turn(inside.root)?;
-    let free = all_known(inside.root).find(|known| known(Known::Handle).load(Relaxed) == 0)?;
+    let free = all_known(inside.root).find(|known| known(ContextWord::Handle).load(Relaxed) == 0)?;
     let record = inside.record.address() as usize;
     let page = sys::map_again(record & !(PAGE - 1), PAGE).ok();
     let address = page.and_then(|page| {
@@ -129,10 +129,10 @@ fn give_page(inside: &Inside, context: u64) -> Option<u64> {
         Some((page, address + (record % PAGE) as u64))
     });
     let (page, address) = address.unwrap_or((0, REFUSED));
-    free(Known::Page).store(page as u64, Relaxed);
-    free(Known::Address).store(address, Relaxed);
-    free(Known::Device).store(driver::device().map_or(0, |device| device as u64 + 1), Relaxed);
-    free(Known::Handle).store(context, Release);
+    free(ContextWord::Page).store(page as u64, Relaxed);
+    free(ContextWord::Address).store(address, Relaxed);
+    free(ContextWord::Device).store(driver::device().map_or(0, |device| device as u64 + 1), Relaxed);
+    free(ContextWord::Handle).store(context, Release);
     Some(address).filter(|address| *address != REFUSED)
 }
 
@@ -151,18 +151,19 @@ fn register(page: usize) -> Result<u64, c_int> {
 /// Contexts on a device in which marks were placed.
 pub(crate) fn contexts_on(root: Root, device: c_int) -> impl Iterator<Item = u64> {
     all_known(root)
-        .filter(move |known| known(Known::Device).load(Relaxed) == device as u64 + 1)
-        .map(|known| known(Known::Handle).load(Acquire))
+        .filter(move |known| known(ContextWord::Device).load(Relaxed) == device as u64 + 1)
+        .map(|known| known(ContextWord::Handle).load(Acquire))
         .filter(|context| *context != 0)
 }
 
 /// Removes an ended context, and unmaps its page.
 pub(crate) fn forget(root: Root, context: u64) {
-    let Some(known) = all_known(root).find(|known| known(Known::Handle).load(Acquire) == context) else {
+    let Some(known) = all_known(root).find(|known| known(ContextWord::Handle).load(Acquire) == context)
+    else {
         return;
     };
-    let page = known(Known::Page).swap(0, Relaxed) as usize;
-    if known(Known::Handle).compare_exchange(context, 0, Release, Relaxed).is_ok() && page != 0 {
+    let page = known(ContextWord::Page).swap(0, Relaxed) as usize;
+    if known(ContextWord::Handle).compare_exchange(context, 0, Release, Relaxed).is_ok() && page != 0 {
         sys::unmap_again(page, PAGE);
     }
 }
@@ -172,38 +173,38 @@ pub(crate) fn forget(root: Root, context: u64) {
 fn record(root: Root, stream: u64, context: u64, sequence: u32) -> bool {
     let Some(_turn) = turn(root) else { return false };
     let at = |of| event(root, sequence, of);
-    at(Event::Sequence).store(0, Relaxed);
-    let mut handle = at(Event::Handle).load(Relaxed);
+    at(ProgressEvent::Sequence).store(0, Relaxed);
+    let mut handle = at(ProgressEvent::Handle).load(Relaxed);
     // SAFETY: the events are the shim's, and no other code has their handles; the driver writes one value into a
     // local, and the stream is that of the program's launch.
     unsafe {
-        if handle != 0 && at(Event::Context).load(Relaxed) != context {
+        if handle != 0 && at(ProgressEvent::Context).load(Relaxed) != context {
             let _ = driver::cuEventDestroy_v2(handle);
             handle = 0;
         }
         if handle == 0 && driver::cuEventCreate(&mut handle, NO_TIMING) != SUCCESS {
             handle = 0;
         }
-        at(Event::Handle).store(handle, Relaxed);
-        at(Event::Context).store(context, Relaxed);
+        at(ProgressEvent::Handle).store(handle, Relaxed);
+        at(ProgressEvent::Context).store(context, Relaxed);
         if handle == 0 || driver::cuEventRecord(handle, stream) != SUCCESS {
             return false;
         }
     }
-    at(Event::Sequence).store(u64::from(sequence) + 1, Release);
-    word(root, Of::Events).store(1, Relaxed);
+    at(ProgressEvent::Sequence).store(u64::from(sequence) + 1, Release);
+    word(root, ProgressWord::Events).store(1, Relaxed);
     true
 }
 
 /// Finishes the marks whose events are done; true if others remain.
 pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) -> bool {
-    if word(inside.root, Of::Events).load(Relaxed) == 0 {
+    if word(inside.root, ProgressWord::Events).load(Relaxed) == 0 {
         return false;
     }
     undisturbed(|| {
         let mut others = false;
         for sequence in pending {
-            let stands = event(inside.root, sequence, Event::Sequence).load(Acquire);
+            let stands = event(inside.root, sequence, ProgressEvent::Sequence).load(Acquire);
             if stands != u64::from(sequence) + 1 {
                 continue;
             }
@@ -220,6 +221,6 @@ pub(crate) fn refresh(inside: &Inside, pending: impl Iterator<Item = u32>) -> bo
 /// True if an event is done, or can no longer be queried: then its work will not run either.
 fn has_come(root: Root, sequence: u32) -> bool {
     // SAFETY: the handle is an event that this module made and has not destroyed.
-    let asked = unsafe { driver::cuEventQuery(event(root, sequence, Event::Handle).load(Relaxed)) };
+    let asked = unsafe { driver::cuEventQuery(event(root, sequence, ProgressEvent::Handle).load(Relaxed)) };
     asked != NOT_READY
 }

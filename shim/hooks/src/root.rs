@@ -35,7 +35,7 @@ pub(crate) const MARK_WORDS: usize = 256;
 
 /// The named words of the root.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Word {
+pub(crate) enum RootWord {
     /// 1 as soon as the other words are valid.
     Ready,
     /// Lock over the connection to the daemon.
@@ -82,7 +82,7 @@ extern "C" fn tranche_root_2(make: bool) -> *mut AtomicU64 {
     let root = ROOT.load(Acquire);
     if !root.is_null() {
         // A forked child finds the word zero.
-        Root::of(root).word(Word::Extent).store(EXTENT.load(Acquire), Release);
+        Root::of(root).word(RootWord::Extent).store(EXTENT.load(Acquire), Release);
     }
     root
 }
@@ -125,13 +125,13 @@ impl Root {
     fn make() -> Option<Self> {
         #[cfg(not(feature = "preload"))]
         if let Some(shared) = sibling() {
-            EXTENT.fetch_max(Self::of(shared).word(Word::Extent).load(Acquire), AcqRel);
+            EXTENT.fetch_max(Self::of(shared).word(RootWord::Extent).load(Acquire), AcqRel);
             ROOT.store(shared, Release);
             return Some(Self::of(shared));
         }
         let fresh = EXTENTS.iter().find_map(|words| sys::map_private(*words, WORDS).ok())?;
         let first = fresh.as_ptr().cast_mut();
-        Self::of(first).word(Word::Extent).store(fresh.len() as u64, Release);
+        Self::of(first).word(RootWord::Extent).store(fresh.len() as u64, Release);
         match ROOT.compare_exchange(ptr::null_mut(), first, AcqRel, Acquire) {
             Ok(_) => {
                 EXTENT.fetch_max(fresh.len() as u64, AcqRel);
@@ -153,7 +153,7 @@ impl Root {
 
     /// The word of that name.
     #[inline(always)]
-    pub(crate) fn word(self, word: Word) -> &'static AtomicU64 {
+    pub(crate) fn word(self, word: RootWord) -> &'static AtomicU64 {
         &self.0[word as usize]
     }
 
@@ -167,7 +167,7 @@ impl Root {
 
     /// Takes the lock over the connection; `None` at the deadline.
     pub(crate) fn turn(self, deadline_ns: u64) -> Option<Guard<'static>> {
-        let lock = Lock::at(self.word(Word::Turn), sys::pause);
+        let lock = Lock::at(self.word(RootWord::Turn), sys::pause);
         for tries in 0u32.. {
             if let Some(guard) = lock.try_acquire() {
                 return Some(guard);
@@ -183,7 +183,7 @@ impl Root {
 
     /// Words for the ledger. Those beyond the first [`WORDS`] need [`open_private`](sys::open_private) before use.
     pub(crate) fn ledger_words(self) -> &'static [AtomicU64] {
-        let extent = EXTENT.load(Acquire).max(self.word(Word::Extent).load(Acquire)) as usize;
+        let extent = EXTENT.load(Acquire).max(self.word(RootWord::Extent).load(Acquire)) as usize;
         // SAFETY: the mapping that starts with the root has addresses for `extent` words, as its maker stored there,
         // and is never unmapped. Inaccessible words are not read: the tables open the words that they take.
         unsafe {

@@ -24,7 +24,7 @@ core::arch::global_asm!(
 
 /// The words, in the order in which `jump!` reads them.
 #[repr(C)]
-struct Words {
+struct ThreadWords {
     /// Turn of the lease under which the others are valid.
     turn: AtomicU32,
     /// Launches left; below zero, as a signed number, once a launch exceeded the grant.
@@ -35,10 +35,10 @@ struct Words {
     device: AtomicU32,
 }
 
-fn words<'a>() -> &'a Words {
+fn words<'a>() -> &'a ThreadWords {
     // SAFETY: sixteen bytes, aligned, of this thread's own storage, zero at first and valid as long as it runs;
     // callers use the reference within one call.
-    unsafe { &*machine::storage().cast::<Words>() }
+    unsafe { &*machine::storage().cast::<ThreadWords>() }
 }
 
 /// A number that no other living thread has.

@@ -8,7 +8,7 @@ use tranche_shm::credit::Units;
 use crate::ledger::Ledger;
 use crate::link::{MAPPING, MULTICAST, REFERENCE};
 use crate::mark::{Behind, Mark, Marks};
-use crate::table::{Cursor, Entry, Kind};
+use crate::table::{Cursor, EntryKind, TableEntry};
 
 /// A region of an array, with the physical memory to map there, or none to unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ impl Ledger<'_> {
     /// Enters a new multicast object. It takes no memory itself, and keeps memory bound to it charged.
     pub fn multicast_made(&self, object: u64) {
         let Some(device) = DeviceSlot::new(0) else { return };
-        let entry = Entry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
-        if let Ok(Some(gone)) = self.table.put(Kind::Physical, object, entry) {
-            self.forget(Kind::Physical, object, gone);
+        let entry = TableEntry { detail: REFERENCE, link: MULTICAST, ..self.entry(device, Units::ZERO) };
+        if let Ok(Some(gone)) = self.table.put(EntryKind::Physical, object, entry) {
+            self.forget(EntryKind::Physical, object, gone);
         }
     }
 
@@ -64,9 +64,9 @@ impl Ledger<'_> {
     /// Enters the memory of a place and returns the entry before it.
     ///
     /// A binding that finds no room in the table keeps its memory charged: too much, never too little.
-    fn enter_binding(&self, place: u64, object: u64, handle: u64, device: DeviceSlot) -> Option<Entry> {
-        let entry = Entry { detail: object, link: handle, ..self.entry(device, Units::ZERO) };
-        self.few.put(Kind::Binding, place, entry).unwrap_or(None)
+    fn enter_binding(&self, place: u64, object: u64, handle: u64, device: DeviceSlot) -> Option<TableEntry> {
+        let entry = TableEntry { detail: object, link: handle, ..self.entry(device, Units::ZERO) };
+        self.few.put(EntryKind::Binding, place, entry).unwrap_or(None)
     }
 
     /// Lets `driver` map physical memory into arrays, or unmap it, in the order of a stream.
@@ -86,10 +86,10 @@ impl Ledger<'_> {
         for tile in tiles {
             let place = tile.place();
             let known =
-                tile.memory.and_then(|handle| Some((handle, self.table.find(Kind::Physical, handle)?)));
+                tile.memory.and_then(|handle| Some((handle, self.table.find(EntryKind::Physical, handle)?)));
             let before = match known {
                 Some((handle, physical)) => self.enter_binding(place, tile.array, handle, physical.device),
-                None => self.few.take(Kind::Binding, place, u64::MAX),
+                None => self.few.take(EntryKind::Binding, place, u64::MAX),
             };
             before.into_iter().for_each(|gone| self.tile_leaves(place, gone, marks, &mark));
         }
@@ -97,16 +97,17 @@ impl Ledger<'_> {
     }
 
     /// Renames the entry of leaving memory: its place may be taken again before the stream reaches it.
-    fn tile_leaves(&self, place: u64, gone: Entry, marks: &impl Marks, mark: impl Fn() -> Mark) {
+    fn tile_leaves(&self, place: u64, gone: TableEntry, marks: &impl Marks, mark: impl Fn() -> Mark) {
         let name = self::place(&[place, gone.serial]);
-        if self.few.put(Kind::Binding, name, gone).is_ok() {
+        if self.few.put(EntryKind::Binding, name, gone).is_ok() {
             self.leave_behind(Behind::Tile(name), gone.device, mark(), marks);
         }
     }
 
     /// Ends all bindings of an array or an endpoint that has been destroyed.
     pub fn unbind_all(&self, object: u64) {
-        let bound = |kind: Kind, entry: &Entry| kind == Kind::Binding && entry.detail == object;
+        let bound =
+            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Binding && entry.detail == object;
         let mut cursor = Cursor::default();
         while let Some((_, _, gone)) = self.few.take_next(&mut cursor, bound) {
             self.drop_mapping(gone);
@@ -123,7 +124,7 @@ impl Ledger<'_> {
         let stamp = self.table.stamp();
         driver()?;
         let place = place(&[object, offset, device.index() as u64]);
-        if let Some(gone) = self.few.take(Kind::Binding, place, stamp) {
+        if let Some(gone) = self.few.take(EntryKind::Binding, place, stamp) {
             self.drop_mapping(gone);
         }
         Ok(())

@@ -19,11 +19,11 @@ use core::sync::atomic::{AtomicU64, fence};
 
 use tranche_shm::DeviceSlot;
 
-use crate::charge::{Daemon, Refused};
+use crate::charge::{ChargeRefused, DaemonLink};
 use crate::ledger::Ledger;
 use crate::mark::Hush;
 use crate::order::{ANNOUNCED, Announced};
-use crate::table::Kind;
+use crate::table::EntryKind;
 
 /// Longest wait of a call for the end of a context, and of an end for calls, in nanoseconds.
 ///
@@ -53,14 +53,14 @@ impl Drop for Call<'_> {
 /// The end of a context, while the driver ends it and the ledger follows.
 #[must_use = "calls in the context go on when it is dropped"]
 #[derive(Debug)]
-pub struct End<'a> {
+pub struct ContextEnd<'a> {
     place: Option<&'a AtomicU64>,
     /// True if no call under way concerns the context.
     pub(crate) is_alone: bool,
     _hush: Hush<'a>,
 }
 
-impl Drop for End<'_> {
+impl Drop for ContextEnd<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             place.store(0, SeqCst);
@@ -71,7 +71,12 @@ impl Drop for End<'_> {
 impl<'a> Ledger<'a> {
     /// Begins a call of `thread` in `context`. To be kept until what the call made is entered.
     #[inline(always)]
-    pub fn begin_call(&self, thread: u64, context: u64, daemon: &impl Daemon) -> Result<Call<'a>, Refused> {
+    pub fn begin_call(
+        &self,
+        thread: u64,
+        context: u64,
+        daemon: &impl DaemonLink,
+    ) -> Result<Call<'a>, ChargeRefused> {
         self.announce(thread, Announced::context(context), daemon)
     }
 
@@ -80,13 +85,18 @@ impl<'a> Ledger<'a> {
         &self,
         thread: u64,
         device: DeviceSlot,
-        daemon: &impl Daemon,
-    ) -> Result<Call<'a>, Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<Call<'a>, ChargeRefused> {
         self.announce(thread, Announced::device(device), daemon)
     }
 
     #[inline(always)]
-    fn announce(&self, thread: u64, what: Announced, daemon: &impl Daemon) -> Result<Call<'a>, Refused> {
+    fn announce(
+        &self,
+        thread: u64,
+        what: Announced,
+        daemon: &impl DaemonLink,
+    ) -> Result<Call<'a>, ChargeRefused> {
         let order = self.order();
         let call = match order.line(thread) {
             Some(word) if word.load(Relaxed) == 0 => {
@@ -107,8 +117,8 @@ impl<'a> Ledger<'a> {
         &self,
         call: Call<'a>,
         what: Announced,
-        daemon: &impl Daemon,
-    ) -> Result<Call<'a>, Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<Call<'a>, ChargeRefused> {
         let mut call = call;
         let began_ns = daemon.now_ns();
         while self.is_ending(what) {
@@ -117,7 +127,7 @@ impl<'a> Ledger<'a> {
             let mut pauses = 0u32;
             while self.is_ending(what) {
                 if daemon.now_ns().saturating_sub(began_ns) > ORDER_PATIENCE_NS {
-                    return Err(Refused);
+                    return Err(ChargeRefused);
                 }
                 self.pause(pauses);
                 pauses = pauses.saturating_add(1);
@@ -146,7 +156,7 @@ impl<'a> Ledger<'a> {
         if end == call {
             return true;
         }
-        let known = |what: Announced| self.few.find(Kind::Context, what.0);
+        let known = |what: Announced| self.few.find(EntryKind::Context, what.0);
         match (end.as_device(), call.as_device()) {
             (Some(_), Some(_)) => false,
             (Some(device), None) => known(call).is_some_and(|call| self.is_primary_of(device, &call)),
@@ -159,16 +169,21 @@ impl<'a> Ledger<'a> {
     }
 
     /// Begins the end of a context: afterwards no call is under way in it, and none begins.
-    pub(crate) fn begin_end(&self, thread: u64, context: u64, daemon: &impl Daemon) -> End<'a> {
+    pub(crate) fn begin_end(&self, thread: u64, context: u64, daemon: &impl DaemonLink) -> ContextEnd<'a> {
         self.announce_end(thread, Announced::context(context), daemon)
     }
 
     /// Begins what may be the end of a device's primary context.
-    pub(crate) fn begin_device_end(&self, thread: u64, device: DeviceSlot, daemon: &impl Daemon) -> End<'a> {
+    pub(crate) fn begin_device_end(
+        &self,
+        thread: u64,
+        device: DeviceSlot,
+        daemon: &impl DaemonLink,
+    ) -> ContextEnd<'a> {
         self.announce_end(thread, Announced::device(device), daemon)
     }
 
-    fn announce_end(&self, thread: u64, what: Announced, daemon: &impl Daemon) -> End<'a> {
+    fn announce_end(&self, thread: u64, what: Announced, daemon: &impl DaemonLink) -> ContextEnd<'a> {
         let hush = self.hush();
         let deadline_ns = daemon.now_ns().saturating_add(ORDER_PATIENCE_NS);
         let mut pauses = 0u32;
@@ -203,7 +218,7 @@ impl<'a> Ledger<'a> {
         while is_alone && order.others().load(Acquire) > 0 {
             is_alone = in_time();
         }
-        End { place, is_alone, _hush: hush }
+        ContextEnd { place, is_alone, _hush: hush }
     }
 }
 

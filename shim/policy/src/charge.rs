@@ -16,16 +16,16 @@ pub const PATIENCE_NS: u64 = 5_000_000_000;
 const ROUNDS: u32 = 64;
 
 /// The daemon, as a process of a slice reaches it.
-pub trait Daemon {
+pub trait DaemonLink {
     /// Sends one request for credit that covers `want`; returns at `deadline_ns` at the latest.
     ///
-    /// Before it returns [`Answer::Later`], other threads have had their chance to send a request.
-    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer;
+    /// Before it returns [`CreditResult::Later`], other threads have had their chance to send a request.
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> CreditResult;
     /// Reports a change of memory that several processes hold.
     ///
     /// A daemon without an account of such memory knows none.
-    fn share(&self, _say: Share, _deadline_ns: u64) -> Shared {
-        Shared::Unknown
+    fn share(&self, _say: ShareReport, _deadline_ns: u64) -> ShareReply {
+        ShareReply::Unknown
     }
     /// Monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
@@ -35,7 +35,7 @@ pub trait Daemon {
 
 /// Result of a request for credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CreditResult {
     /// The credit word holds more now.
     Granted,
     /// All of the slice's memory is in use.
@@ -50,7 +50,7 @@ pub enum Answer {
 
 /// Report about memory that several processes may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum ShareReport {
     /// The process exports memory for which it is charged this much.
     Export(DeviceSlot, ShareKey, Units),
     /// The process opens exported memory.
@@ -61,7 +61,7 @@ pub enum Share {
 
 /// Result of a report about shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shared {
+pub enum ShareReply {
     /// The daemon has carried it out.
     Noted,
     /// The daemon knows of no such memory in this slice.
@@ -72,7 +72,7 @@ pub enum Shared {
 
 /// Error of a refused charge; the program receives CUDA_ERROR_OUT_OF_MEMORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct ChargeRefused;
 
 /// Memory of a slice on one device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl<'a> Tenant<'a> {
         self,
         device: DeviceSlot,
         units: Units,
-        daemon: &impl Daemon,
-    ) -> Result<Reservation<'a>, Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<Reservation<'a>, ChargeRefused> {
         point("charge: begin");
         self.stir();
         if !self.may_spend_freely(device) || self.credit(device).charge(units).is_err() {
@@ -116,14 +116,19 @@ impl<'a> Tenant<'a> {
 
     /// A function of its own, to keep the common path of [`Tenant::charge`] short.
     #[cold]
-    fn charge_by_asking(self, device: DeviceSlot, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
+    fn charge_by_asking(
+        self,
+        device: DeviceSlot,
+        units: Units,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         // An empty charge does not wait for a slice to be within its cap.
         if units == Units::ZERO {
             return Ok(());
         }
         if self.excluded(device, units) {
             point("charge: excluded");
-            return Err(Refused);
+            return Err(ChargeRefused);
         }
         let began_ns = daemon.now_ns();
         for _ in 0..ROUNDS {
@@ -138,7 +143,7 @@ impl<'a> Tenant<'a> {
             }
         }
         point("charge: refused");
-        Err(Refused)
+        Err(ChargeRefused)
     }
 
     /// Releases a charge, and returns its credit too while the slice is over its cap.
@@ -211,25 +216,25 @@ impl<'a> Tenant<'a> {
     /// Requests credit until a final reply or the end of [`PATIENCE_NS`] since the charge began.
     ///
     /// Returns true if the charge is worth another attempt.
-    fn ask(self, device: DeviceSlot, want: Units, daemon: &impl Daemon, began_ns: u64) -> bool {
+    fn ask(self, device: DeviceSlot, want: Units, daemon: &impl DaemonLink, began_ns: u64) -> bool {
         let deadline_ns = began_ns.saturating_add(PATIENCE_NS);
         self.count(Counter::Asked);
         loop {
             match daemon.ask(device, want, deadline_ns) {
-                Answer::Granted => {
+                CreditResult::Granted => {
                     point("charge: granted");
                     return true;
                 }
-                Answer::Exhausted | Answer::Refused => return false,
-                Answer::Later if daemon.now_ns() >= began_ns.saturating_add(DEPARTURE_PATIENCE_NS) => {
+                CreditResult::Exhausted | CreditResult::Refused => return false,
+                CreditResult::Later if daemon.now_ns() >= began_ns.saturating_add(DEPARTURE_PATIENCE_NS) => {
                     return false;
                 }
-                Answer::Later => {}
-                Answer::Away if daemon.now_ns() >= deadline_ns => {
+                CreditResult::Later => {}
+                CreditResult::Away if daemon.now_ns() >= deadline_ns => {
                     self.count(Counter::Unanswered);
                     return false;
                 }
-                Answer::Away => daemon.pause(),
+                CreditResult::Away => daemon.pause(),
             }
         }
     }
@@ -259,7 +264,7 @@ impl Reservation<'_> {
     ///
     /// If that is refused, it stays as it was, because the driver may still hold the memory that it covers.
     #[inline(always)]
-    pub fn grow(&mut self, units: Units, daemon: &impl Daemon) -> Result<(), Refused> {
+    pub fn grow(&mut self, units: Units, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
         let missing = units.saturating_sub(self.units);
         if missing > Units::ZERO {
             core::mem::forget(self.tenant.charge(self.device, missing, daemon)?);

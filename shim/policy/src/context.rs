@@ -6,9 +6,9 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused};
-use crate::ledger::{Denied, Ledger, Owner};
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::charge::{ChargeRefused, DaemonLink};
+use crate::ledger::{ClaimDenied, Ledger, Owner};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
 /// Origin of a context, which decides what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Made {
 impl Ledger<'_> {
     /// Charges the reserve for the primary context of `device`, once until it ends.
     #[inline(always)]
-    pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
+    pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
         let charge = self.context_charge(device);
         if charge.load(Acquire) != 0 {
             return Ok(());
@@ -31,7 +31,11 @@ impl Ledger<'_> {
     }
 
     #[cold]
-    fn reserve_first_context(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
+    fn reserve_first_context(
+        &self,
+        device: DeviceSlot,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let charge = self.context_charge(device);
         let _turn = self.device_lock(device).acquire();
         if charge.load(Acquire) != 0 {
@@ -51,14 +55,19 @@ impl Ledger<'_> {
     /// Owner of allocations in `context`; `None` if the context has no entry.
     #[inline(always)]
     pub fn known_owner(&self, context: u64) -> Option<Owner> {
-        self.few.serial(Kind::Context, context).map(Owner)
+        self.few.serial(EntryKind::Context, context).map(Owner)
     }
 
     /// Owner of allocations in `context`.
     ///
     /// A context without an entry counts as primary, and its reserve is charged now.
     #[inline(always)]
-    pub fn owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
+    pub fn owner(
+        &self,
+        context: u64,
+        device: DeviceSlot,
+        daemon: &impl DaemonLink,
+    ) -> Result<Owner, ChargeRefused> {
         match self.known_owner(context) {
             Some(owner) => Ok(owner),
             None => self.new_owner(context, device, daemon),
@@ -66,17 +75,22 @@ impl Ledger<'_> {
     }
 
     #[cold]
-    fn new_owner(&self, context: u64, device: DeviceSlot, daemon: &impl Daemon) -> Result<Owner, Refused> {
+    fn new_owner(
+        &self,
+        context: u64,
+        device: DeviceSlot,
+        daemon: &impl DaemonLink,
+    ) -> Result<Owner, ChargeRefused> {
         self.reserve_context(device, daemon)?;
         Ok(self.primary_opened(context, device))
     }
 
     /// Enters a device's primary context. If another context had its address before, that one has ended.
     pub fn primary_opened(&self, context: u64, device: DeviceSlot) -> Owner {
-        let entry = Entry { detail: Made::Primary as u64, ..self.entry(device, Units::ZERO) };
-        let known = |before: &Entry| before.detail == Made::Primary as u64;
-        let keep = |before: Option<Entry>| Some(before.filter(known).unwrap_or(entry));
-        match self.few.change(Kind::Context, context, keep) {
+        let entry = TableEntry { detail: Made::Primary as u64, ..self.entry(device, Units::ZERO) };
+        let known = |before: &TableEntry| before.detail == Made::Primary as u64;
+        let keep = |before: Option<TableEntry>| Some(before.filter(known).unwrap_or(entry));
+        match self.few.change(EntryKind::Context, context, keep) {
             Ok(Some(before)) if known(&before) => Owner(before.serial),
             Ok(before) => {
                 before.into_iter().for_each(|gone| self.context_gone(gone));
@@ -90,21 +104,21 @@ impl Ledger<'_> {
     pub fn create_context<E>(
         &self,
         device: DeviceSlot,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<u64, E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         let units = self.context_units(device);
         let reserved = self.tenant.charge(device, units, daemon)?;
         let present = self.enter_present(device, daemon)?;
-        let context = driver().map_err(Denied::Driver)?;
-        let entry = Entry {
+        let context = driver().map_err(ClaimDenied::Driver)?;
+        let entry = TableEntry {
             detail: Made::Created as u64,
             link: present.place(),
             serial: present.serial(),
             ..self.entry(device, units)
         };
-        match self.few.put(Kind::Context, context, entry) {
+        match self.few.put(EntryKind::Context, context, entry) {
             Ok(before) => {
                 reserved.keep(units);
                 present.keep();
@@ -121,9 +135,9 @@ impl Ledger<'_> {
 
     /// Enters `alias` as another name of `context`, which ends with it.
     pub fn context_alias(&self, context: u64, alias: u64) {
-        let Some(entry) = self.few.find(Kind::Context, context) else { return };
-        let _ = self.few.change(Kind::Context, alias, |known| {
-            let alias = Entry { units: Units::ZERO, link: 0, ..entry };
+        let Some(entry) = self.few.find(EntryKind::Context, context) else { return };
+        let _ = self.few.change(EntryKind::Context, alias, |known| {
+            let alias = TableEntry { units: Units::ZERO, link: 0, ..entry };
             Some(known.filter(|known| known.serial == entry.serial).unwrap_or(alias))
         });
     }
@@ -133,14 +147,14 @@ impl Ledger<'_> {
         &self,
         thread: u64,
         context: u64,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let stamp = self.table.stamp();
         let end = self.begin_end(thread, context, daemon);
         driver()?;
         self.work_gone(context);
-        if let Some(entry) = self.few.take(Kind::Context, context, stamp) {
+        if let Some(entry) = self.few.take(EntryKind::Context, context, stamp) {
             self.context_gone(entry);
             if entry.detail == Made::Primary as u64 && end.is_alone {
                 self.end_reserve(entry.device);
@@ -156,15 +170,16 @@ impl Ledger<'_> {
         &self,
         thread: u64,
         device: DeviceSlot,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(), E>,
         is_gone: impl FnOnce() -> bool,
     ) -> Result<(), E> {
         let end = self.begin_device_end(thread, device, daemon);
         let done = driver();
         if is_gone() {
-            let primary =
-                |kind: Kind, entry: &Entry| kind == Kind::Context && self.is_primary_of(device, entry);
+            let primary = |kind: EntryKind, entry: &TableEntry| {
+                kind == EntryKind::Context && self.is_primary_of(device, entry)
+            };
             let mut cursor = Cursor::default();
             while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
                 self.work_gone(context);
@@ -180,18 +195,20 @@ impl Ledger<'_> {
 
     /// True if a context may be a device's primary one: the program has created no such context.
     pub fn may_be_primary(&self, context: u64) -> bool {
-        self.few.find(Kind::Context, context).is_none_or(|entry| entry.detail == Made::Primary as u64)
+        self.few.find(EntryKind::Context, context).is_none_or(|entry| entry.detail == Made::Primary as u64)
     }
 
     /// Device of a context; `None` if the context has no entry.
     pub fn context_device(&self, context: u64) -> Option<DeviceSlot> {
-        self.few.find(Kind::Context, context).map(|entry| entry.device)
+        self.few.find(EntryKind::Context, context).map(|entry| entry.device)
     }
 
     /// Releases the reserve of the primary context if there is none on the device.
     fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
-        let primary = |kind: Kind, entry: &Entry| kind == Kind::Context && self.is_primary_of(device, entry);
+        let primary = |kind: EntryKind, entry: &TableEntry| {
+            kind == EntryKind::Context && self.is_primary_of(device, entry)
+        };
         if self.few.next(&mut Cursor::default(), primary).is_some() {
             return;
         }
@@ -204,17 +221,18 @@ impl Ledger<'_> {
         }
     }
 
-    /// True if an entry of [`Kind::Context`] is the primary one of `device`.
-    pub(crate) fn is_primary_of(&self, device: DeviceSlot, entry: &Entry) -> bool {
+    /// True if an entry of [`EntryKind::Context`] is the primary one of `device`.
+    pub(crate) fn is_primary_of(&self, device: DeviceSlot, entry: &TableEntry) -> bool {
         entry.device == device && entry.detail == Made::Primary as u64
     }
 
-    fn context_gone(&self, gone: Entry) {
+    fn context_gone(&self, gone: TableEntry) {
         self.forget_owner(Owner(gone.serial));
         if gone.link != 0 {
             self.leave_present(gone.link, gone.serial);
         }
-        let same = |kind: Kind, entry: &Entry| kind == Kind::Context && entry.serial == gone.serial;
+        let same =
+            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Context && entry.serial == gone.serial;
         let mut cursor = Cursor::default();
         let mut units = gone.units;
         while let Some((_, context, other)) = self.few.take_next(&mut cursor, same) {

@@ -23,12 +23,12 @@ mod width;
 use core::sync::atomic::Ordering::Acquire;
 
 use tranche_shm::DeviceSlot;
-use tranche_shm::compute::Record;
+use tranche_shm::compute::ComputeRecord;
 use tranche_shm::control::Control;
 use tranche_shm::lease::Lease;
 
 use crate::lock::Pause;
-use state::State;
+use state::GateState;
 pub use transfer::{Route, Transfer};
 
 /// Words that a gate needs, zero before its first use.
@@ -67,7 +67,7 @@ pub trait Launch {
     /// Tests if it is recorded instead of done.
     fn is_captured(&self) -> bool;
     /// Device, context and queue of the launch; `None` if the driver will refuse it.
-    fn place(&self) -> Option<Place>;
+    fn place(&self) -> Option<LaunchTarget>;
     /// Does it: 0, or the driver's error.
     fn launch(&self) -> i32;
     /// Puts a mark into the stream, whose number the GPU writes once the work before it is done.
@@ -78,7 +78,7 @@ pub trait Launch {
 
 /// Device, context and queue of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LaunchTarget {
     /// Device of the slice.
     pub device: DeviceSlot,
     /// Handle of the context.
@@ -172,8 +172,8 @@ pub enum Awaited {
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
     control: Control<'a>,
-    record: Record<'a>,
-    state: State<'a>,
+    record: ComputeRecord<'a>,
+    state: GateState<'a>,
 }
 
 impl<'a> Gate<'a> {
@@ -181,11 +181,11 @@ impl<'a> Gate<'a> {
     #[inline]
     pub fn over(
         control: Control<'a>,
-        record: Record<'a>,
+        record: ComputeRecord<'a>,
         words: &'a [core::sync::atomic::AtomicU64],
         pause: Pause,
     ) -> Option<Self> {
-        Some(Self { control, record, state: State::over(words, pause)? })
+        Some(Self { control, record, state: GateState::over(words, pause)? })
     }
 
     /// Tests if there is a gate at all.

@@ -8,13 +8,13 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused};
+use crate::charge::{ChargeRefused, DaemonLink};
 use crate::extent::BLOCK;
-use crate::ledger::{Denied, Ledger};
+use crate::ledger::{ClaimDenied, Ledger};
 use crate::mark::{Mark, Marks};
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
-/// Detail of an entry of [`Kind::Graph`] that never ran.
+/// Detail of an entry of [`EntryKind::Graph`] that never ran.
 ///
 /// One that may be running has its context there, and in its link the event that marks its end.
 const NEVER_RAN: u64 = 0;
@@ -38,8 +38,8 @@ impl Ledger<'_> {
     /// Enters a graph that is ready to run, whose memory nodes take `units` on `device`.
     pub fn graph_ready(&self, graph: u64, device: DeviceSlot, units: Units) -> Result<(), Full> {
         self.graph_gone(graph, device);
-        let entry = Entry { detail: NEVER_RAN, ..self.entry(device, units) };
-        self.few.put(Kind::Graph, key(graph, device), entry).map(drop)
+        let entry = TableEntry { detail: NEVER_RAN, ..self.entry(device, units) };
+        self.few.put(EntryKind::Graph, key(graph, device), entry).map(drop)
     }
 
     /// Charges the memory of `graph` and lets `driver` launch it; `mark` puts a mark behind it.
@@ -47,15 +47,15 @@ impl Ledger<'_> {
         &self,
         graph: u64,
         context: u64,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         keeps: &impl GraphUse,
         driver: impl FnOnce() -> Result<(), E>,
         mark: impl Fn() -> Mark,
-    ) -> Result<(), Denied<E>> {
+    ) -> Result<(), ClaimDenied<E>> {
         for device in self.devices() {
             self.before_launch(key(graph, device), device, context, daemon, keeps)?;
         }
-        let launched = driver().map_err(Denied::Driver);
+        let launched = driver().map_err(ClaimDenied::Driver);
         for device in self.devices() {
             self.mark_end(key(graph, device), device, keeps, &mark);
         }
@@ -64,7 +64,8 @@ impl Ledger<'_> {
 
     /// Ends all graphs of a context that has ended, and their marks with it.
     pub(crate) fn graphs_gone(&self, context: u64) {
-        let of_context = |kind: Kind, entry: &Entry| kind == Kind::Graph && entry.detail == context;
+        let of_context =
+            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Graph && entry.detail == context;
         let mut cursor = Cursor::default();
         while let Some((_, key, seen)) = self.few.next(&mut cursor, of_context) {
             let _turn = self.device_lock(seen.device).acquire();
@@ -78,10 +79,10 @@ impl Ledger<'_> {
     }
 
     /// Lowers the charge to what graphs can hold now, or raises it to what the driver keeps.
-    pub fn settle_graphs(&self, daemon: &impl Daemon, keeps: &impl GraphUse) {
+    pub fn settle_graphs(&self, daemon: &impl DaemonLink, keeps: &impl GraphUse) {
         for device in self.devices() {
             let _turn = self.device_lock(device).acquire();
-            let Some(charged) = self.few.find(Kind::GraphMemory, name(device)) else { continue };
+            let Some(charged) = self.few.find(EntryKind::GraphMemory, name(device)) else { continue };
             self.notice_ended(device, keeps);
             let used = keeps.used(device).map_or(u64::MAX, in_units);
             let bound = self.graph_bound(device, keeps);
@@ -91,8 +92,8 @@ impl Ledger<'_> {
                 self.tenant.charge(device, more, daemon).map(|reserved| reserved.keep(more)).is_ok()
             };
             let units = if back > Units::ZERO || paid { bound } else { charged.units };
-            let _ = self.few.change(Kind::GraphMemory, name(device), |entry| {
-                entry.map(|entry| Entry { units, detail: entry.detail.min(used), ..entry })
+            let _ = self.few.change(EntryKind::GraphMemory, name(device), |entry| {
+                entry.map(|entry| TableEntry { units, detail: entry.detail.min(used), ..entry })
             });
             if back > Units::ZERO {
                 self.tenant.release(device, back);
@@ -105,19 +106,20 @@ impl Ledger<'_> {
         key: u64,
         device: DeviceSlot,
         context: u64,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         keeps: &impl GraphUse,
-    ) -> Result<(), Refused> {
-        if self.few.find(Kind::Graph, key).is_none() {
+    ) -> Result<(), ChargeRefused> {
+        if self.few.find(EntryKind::Graph, key).is_none() {
             return Ok(());
         }
         let _turn = self.device_lock(device).acquire();
         self.notice_ended(device, keeps);
         let serial = self.table.next_serial();
-        let launched = |entry: Entry| Entry { serial, detail: context.max(ENDED + 1), link: 0, ..entry };
-        let before = self.few.change(Kind::Graph, key, |entry| entry.map(launched)).unwrap_or(None);
+        let launched =
+            |entry: TableEntry| TableEntry { serial, detail: context.max(ENDED + 1), link: 0, ..entry };
+        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(launched)).unwrap_or(None);
         self.raise_graphs(device, self.graph_bound(device, keeps), daemon).inspect_err(|_| {
-            let _ = self.few.change(Kind::Graph, key, |_| before);
+            let _ = self.few.change(EntryKind::Graph, key, |_| before);
         })?;
         // Launches of one graph run one after the other: the mark of this one stands for both.
         before.into_iter().for_each(|before| end(&before, keeps));
@@ -126,20 +128,20 @@ impl Ledger<'_> {
 
     /// Puts a mark behind a graph that was launched just now.
     fn mark_end(&self, key: u64, device: DeviceSlot, marks: &impl Marks, mark: impl Fn() -> Mark) {
-        if self.few.find(Kind::Graph, key).is_none() {
+        if self.few.find(EntryKind::Graph, key).is_none() {
             return;
         }
         let Mark { event, context } = mark();
         let _turn = self.device_lock(device).acquire();
-        let marked = |entry: Entry| Entry { detail: context.max(ENDED + 1), link: event, ..entry };
-        let before = self.few.change(Kind::Graph, key, |entry| entry.map(marked)).unwrap_or(None);
+        let marked = |entry: TableEntry| TableEntry { detail: context.max(ENDED + 1), link: event, ..entry };
+        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(marked)).unwrap_or(None);
         before.into_iter().for_each(|before| end(&before, marks));
     }
 
     /// Finds graphs that have ended, by their marks. The caller holds the device's lock.
     fn notice_ended(&self, device: DeviceSlot, marks: &impl Marks) {
-        let marked = |kind: Kind, entry: &Entry| {
-            kind == Kind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
+        let marked = |kind: EntryKind, entry: &TableEntry| {
+            kind == EntryKind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
         };
         let mut cursor = Cursor::default();
         while let Some((_, key, seen)) = self.few.next(&mut cursor, marked) {
@@ -151,30 +153,37 @@ impl Ledger<'_> {
     }
 
     /// Marks a graph as ended. The caller holds the device's lock.
-    fn graph_ended(&self, key: u64, seen: &Entry) {
+    fn graph_ended(&self, key: u64, seen: &TableEntry) {
         if key & DESTROYED != 0 {
             return self
                 .few
-                .take(Kind::Graph, key, seen.serial)
+                .take(EntryKind::Graph, key, seen.serial)
                 .into_iter()
                 .for_each(|gone| self.orphan(gone));
         }
-        let same = |entry: &Entry| entry.serial == seen.serial;
-        let _ = self.few.change(Kind::Graph, key, |entry| {
-            entry.map(|entry| if same(&entry) { Entry { detail: ENDED, link: 0, ..entry } } else { entry })
+        let same = |entry: &TableEntry| entry.serial == seen.serial;
+        let _ = self.few.change(EntryKind::Graph, key, |entry| {
+            entry.map(
+                |entry| if same(&entry) { TableEntry { detail: ENDED, link: 0, ..entry } } else { entry },
+            )
         });
     }
 
-    fn raise_graphs(&self, device: DeviceSlot, to: Units, daemon: &impl Daemon) -> Result<(), Refused> {
-        let charged = self.few.find(Kind::GraphMemory, name(device));
+    fn raise_graphs(
+        &self,
+        device: DeviceSlot,
+        to: Units,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
+        let charged = self.few.find(EntryKind::GraphMemory, name(device));
         let missing = to.saturating_sub(charged.map_or(Units::ZERO, |entry| entry.units));
         if missing == Units::ZERO {
             return Ok(());
         }
         let reserved = self.tenant.charge(device, missing, daemon)?;
         let entry = charged.unwrap_or_else(|| self.entry(device, Units::ZERO));
-        let raised = Entry { units: to, ..entry };
-        self.few.put(Kind::GraphMemory, name(device), raised).map_err(|Full| Refused)?;
+        let raised = TableEntry { units: to, ..entry };
+        self.few.put(EntryKind::GraphMemory, name(device), raised).map_err(|Full| ChargeRefused)?;
         reserved.keep(missing);
         Ok(())
     }
@@ -183,14 +192,14 @@ impl Ledger<'_> {
     fn graph_bound(&self, device: DeviceSlot, keeps: &impl GraphUse) -> Units {
         let (mut running, mut ended) = (0u64, 0u64);
         let mut cursor = Cursor::default();
-        let launched = |kind: Kind, entry: &Entry| {
-            kind == Kind::Graph && entry.device == device && entry.detail != NEVER_RAN
+        let launched = |kind: EntryKind, entry: &TableEntry| {
+            kind == EntryKind::Graph && entry.device == device && entry.detail != NEVER_RAN
         };
         while let Some((_, _, entry)) = self.few.next(&mut cursor, launched) {
             let sum = if entry.detail == ENDED { &mut ended } else { &mut running };
             *sum = sum.saturating_add(entry.units.get().into());
         }
-        let orphans = self.few.find(Kind::GraphMemory, name(device)).map_or(0, |entry| entry.detail);
+        let orphans = self.few.find(EntryKind::GraphMemory, name(device)).map_or(0, |entry| entry.detail);
         let used = keeps.used(device).map_or(u64::MAX, in_units);
         let kept = keeps.reserved(device).map_or(0, in_units);
         let live = running.saturating_add(ended.saturating_add(orphans).min(used));
@@ -201,24 +210,27 @@ impl Ledger<'_> {
 
     fn graph_gone(&self, graph: u64, device: DeviceSlot) {
         let key = key(graph, device);
-        if self.few.find(Kind::Graph, key).is_none() {
+        if self.few.find(EntryKind::Graph, key).is_none() {
             return;
         }
         let _turn = self.device_lock(device).acquire();
-        let Some(gone) = self.few.take(Kind::Graph, key, u64::MAX) else { return };
+        let Some(gone) = self.few.take(EntryKind::Graph, key, u64::MAX) else { return };
         match gone.detail {
             NEVER_RAN => {}
             ENDED => self.orphan(gone),
-            _ => _ = self.few.put(Kind::Graph, DESTROYED | gone.serial, gone),
+            _ => _ = self.few.put(EntryKind::Graph, DESTROYED | gone.serial, gone),
         }
     }
 
     /// Counts the memory that a destroyed graph may have left allocated, at most its bound.
     ///
     /// The driver does not report it one by one. The caller holds the device's lock.
-    fn orphan(&self, gone: Entry) {
-        let _ = self.few.change(Kind::GraphMemory, name(gone.device), |entry| {
-            entry.map(|entry| Entry { detail: entry.detail.saturating_add(gone.units.get().into()), ..entry })
+    fn orphan(&self, gone: TableEntry) {
+        let _ = self.few.change(EntryKind::GraphMemory, name(gone.device), |entry| {
+            entry.map(|entry| TableEntry {
+                detail: entry.detail.saturating_add(gone.units.get().into()),
+                ..entry
+            })
         });
     }
 
@@ -228,7 +240,7 @@ impl Ledger<'_> {
 }
 
 /// Ends the mark of a graph, if it has one.
-fn end(entry: &Entry, marks: &impl Marks) {
+fn end(entry: &TableEntry, marks: &impl Marks) {
     if entry.detail > ENDED && entry.link != 0 {
         marks.end(entry.link);
     }

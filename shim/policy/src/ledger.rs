@@ -5,12 +5,12 @@ use core::sync::atomic::AtomicU64;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Refused, Tenant};
+use crate::charge::{ChargeRefused, Tenant};
 use crate::extent::Extent;
 use crate::list::List;
 use crate::lock::{Lock, Pause};
 use crate::order::{self, Barrier, Order};
-use crate::table::{Entry, Full, Open, Table};
+use crate::table::{EntryTable, Full, Open, TableEntry};
 
 /// Words in front of the table, in this order.
 ///
@@ -25,7 +25,7 @@ const LOADING: usize = LISTS + 2;
 /// First word of the order of calls, aligned to a cache line.
 const ORDER: usize = (LOADING + 1).next_multiple_of(8);
 /// Words for contexts and pools; a ledger of `MANY` words or more has `FEW_OF_MANY` for them.
-const FEW: usize = 4 * Table::LEAST_WORDS;
+const FEW: usize = 4 * EntryTable::LEAST_WORDS;
 const FEW_OF_MANY: usize = 4 << 20;
 const MANY: usize = 16 << 20;
 
@@ -51,20 +51,20 @@ pub struct Claim {
 
 /// Error of a request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied<E> {
+pub enum ClaimDenied<E> {
     /// The cap of the slice refuses the charge.
     OutOfMemory,
     /// The driver refused, with this error.
     Driver(E),
 }
 
-impl<E> From<Refused> for Denied<E> {
-    fn from(_: Refused) -> Self {
+impl<E> From<ChargeRefused> for ClaimDenied<E> {
+    fn from(_: ChargeRefused) -> Self {
         Self::OutOfMemory
     }
 }
 
-impl<E> From<Full> for Denied<E> {
+impl<E> From<Full> for ClaimDenied<E> {
     fn from(_: Full) -> Self {
         Self::OutOfMemory
     }
@@ -75,9 +75,9 @@ impl<E> From<Full> for Denied<E> {
 pub struct Ledger<'a> {
     pub(crate) tenant: Tenant<'a>,
     /// Objects of which a process has many.
-    pub(crate) table: Table<'a>,
+    pub(crate) table: EntryTable<'a>,
     /// Contexts and pools: few, and often iterated.
-    pub(crate) few: Table<'a>,
+    pub(crate) few: EntryTable<'a>,
     head: &'a [AtomicU64; HEAD],
     pause: Pause,
     barrier: Option<Barrier>,
@@ -85,14 +85,14 @@ pub struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// Fewest words that a ledger needs.
-    pub const LEAST_WORDS: usize = HEAD + FEW + Table::LEAST_WORDS;
+    pub const LEAST_WORDS: usize = HEAD + FEW + EntryTable::LEAST_WORDS;
 
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
         let (head, rest) = words.split_first_chunk()?;
         let (few, many) = rest.split_at_checked(if rest.len() < MANY { FEW } else { FEW_OF_MANY })?;
-        let (few, table) = (Table::over(few, pause)?, Table::over(many, pause)?);
+        let (few, table) = (EntryTable::over(few, pause)?, EntryTable::over(many, pause)?);
         Some(Self { tenant, table, few, head, pause, barrier: None })
     }
 
@@ -175,7 +175,7 @@ impl<'a> Ledger<'a> {
         (self.pause)(before);
     }
 
-    pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> Entry {
-        Entry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
+    pub(crate) fn entry(&self, device: DeviceSlot, units: Units) -> TableEntry {
+        TableEntry { device, serial: self.table.next_serial(), units, detail: 0, link: 0 }
     }
 }

@@ -1,6 +1,6 @@
 //! Memory of pools in other processes, lent out of the pool's charge and charged to the slice once.
 //!
-//! Like all shared memory it is charged until its last holder is gone. An entry of [`Kind::Alias`] among the few
+//! Like all shared memory it is charged until its last holder is gone. An entry of [`EntryKind::Alias`] among the few
 //! holds in its detail the share's key, in its units the loan and in its link the pool. When the pointer is freed,
 //! its pool may keep the memory, and an importer may hold it too. So the loan ends at once, but the share is dropped
 //! only when the pool's charge covers all that the pool keeps.
@@ -8,12 +8,12 @@
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use crate::charge::{Daemon, Refused};
+use crate::charge::{ChargeRefused, DaemonLink};
 use crate::ledger::Ledger;
 use crate::mark::{Behind, Mark, Marks};
 use crate::pool::{PoolUse, lent, target, with_lent};
 use crate::share::alias;
-use crate::table::{Cursor, Entry, Kind};
+use crate::table::{Cursor, EntryKind, TableEntry};
 
 impl Ledger<'_> {
     /// Lends a pool's memory at a pointer under the key `share`; call it after the driver's export.
@@ -26,21 +26,23 @@ impl Ledger<'_> {
         &self,
         pointer: u64,
         share: ShareKey,
-        daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let _turn = self.sharing().acquire();
-        let name = alias(Kind::Streamed, pointer);
-        let known =
-            self.few.find(Kind::Alias, name).is_some() || self.table.find(Kind::Shared, share.0).is_some();
-        let Some(entry) = self.table.find(Kind::Streamed, pointer).filter(|_| !known) else { return Ok(()) };
+        let name = alias(EntryKind::Streamed, pointer);
+        let known = self.few.find(EntryKind::Alias, name).is_some()
+            || self.table.find(EntryKind::Shared, share.0).is_some();
+        let Some(entry) = self.table.find(EntryKind::Streamed, pointer).filter(|_| !known) else {
+            return Ok(());
+        };
         let (pool, units) = (entry.link, Units::new(entry.detail as u32));
-        let held = Entry { detail: 1, ..self.entry(entry.device, units) };
-        let loan = Entry { detail: share.0, link: pool, ..self.entry(entry.device, units) };
-        self.table.put(Kind::Shared, share.0, held).map_err(|_| Refused)?;
-        let lent = self.few.put(Kind::Alias, name, loan).is_ok() && self.lend(pool, units);
+        let held = TableEntry { detail: 1, ..self.entry(entry.device, units) };
+        let loan = TableEntry { detail: share.0, link: pool, ..self.entry(entry.device, units) };
+        self.table.put(EntryKind::Shared, share.0, held).map_err(|_| ChargeRefused)?;
+        let lent = self.few.put(EntryKind::Alias, name, loan).is_ok() && self.lend(pool, units);
         if !lent {
-            self.few.take(Kind::Alias, name, u64::MAX);
-            self.table.take(Kind::Shared, share.0, u64::MAX);
+            self.few.take(EntryKind::Alias, name, u64::MAX);
+            self.table.take(EntryKind::Shared, share.0, u64::MAX);
             return Ok(());
         }
         self.say_exported(entry.device, share, units, daemon);
@@ -50,22 +52,22 @@ impl Ledger<'_> {
     /// Moves units from a pool's charge to its loans; false if it is charged less.
     fn lend(&self, pool: u64, units: Units) -> bool {
         let mut done = false;
-        let _ = self.few.change(Kind::Pool, pool, |entry| {
+        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
             let entry = entry?;
             done = entry.units >= units && units > Units::ZERO;
             if !done {
                 return Some(entry);
             }
-            let left = Entry { units: entry.units.saturating_sub(units), ..entry };
+            let left = TableEntry { units: entry.units.saturating_sub(units), ..entry };
             Some(with_lent(left, lent(&entry).saturating_add(units)))
         });
         done
     }
 
     /// Ends the loan of a freed pointer: its pool is charged for all that it keeps again.
-    pub(crate) fn end_loan(&self, pointer: u64, freed: &Entry) {
-        let Some(loan) = self.few.find(Kind::Alias, alias(Kind::Streamed, pointer)) else { return };
-        let _ = self.few.change(Kind::Pool, freed.link, |entry| {
+    pub(crate) fn end_loan(&self, pointer: u64, freed: &TableEntry) {
+        let Some(loan) = self.few.find(EntryKind::Alias, alias(EntryKind::Streamed, pointer)) else { return };
+        let _ = self.few.change(EntryKind::Pool, freed.link, |entry| {
             let entry = entry?;
             let ended = loan.serial > freed.serial && entry.serial < loan.serial;
             Some(if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry })
@@ -73,30 +75,30 @@ impl Ledger<'_> {
     }
 
     /// Drops shares of freed pointers, as far as their pools can be charged for what they keep.
-    pub fn return_lent(&self, daemon: &impl Daemon, keeps: &impl PoolUse) {
+    pub fn return_lent(&self, daemon: &impl DaemonLink, keeps: &impl PoolUse) {
         let mut cursor = Cursor::default();
-        while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Alias) {
-            let pointer = name & !alias(Kind::Streamed, 0);
+        while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Alias) {
+            let pointer = name & !alias(EntryKind::Streamed, 0);
             // The driver may have returned the address again since.
             let is_freed =
-                self.table.find(Kind::Streamed, pointer).is_none_or(|now| now.serial > loan.serial);
+                self.table.find(EntryKind::Streamed, pointer).is_none_or(|now| now.serial > loan.serial);
             if is_freed && self.cover(&loan, daemon, keeps) {
-                self.few.take(Kind::Alias, name, loan.serial);
+                self.few.take(EntryKind::Alias, name, loan.serial);
                 self.let_go(ShareKey(loan.detail));
             }
         }
     }
 
     /// Raises the charge of a loan's pool to what it keeps; true if it is covered now.
-    fn cover(&self, loan: &Entry, daemon: &impl Daemon, keeps: &impl PoolUse) -> bool {
+    fn cover(&self, loan: &TableEntry, daemon: &impl DaemonLink, keeps: &impl PoolUse) -> bool {
         let _turn = self.device_lock(loan.device).acquire();
-        let of_loan = |pool: &Entry| pool.serial < loan.serial;
-        let Some(entry) = self.few.find(Kind::Pool, loan.link).filter(of_loan) else { return false };
+        let of_loan = |pool: &TableEntry| pool.serial < loan.serial;
+        let Some(entry) = self.few.find(EntryKind::Pool, loan.link).filter(of_loan) else { return false };
         let owed = target(&entry, keeps.reserved(loan.link)).saturating_sub(entry.units);
         let Ok(reserved) = self.tenant.charge(loan.device, owed, daemon) else { return false };
-        let _ = self.few.change(Kind::Pool, loan.link, |entry| {
+        let _ = self.few.change(EntryKind::Pool, loan.link, |entry| {
             entry.map(|entry| {
-                with_lent(Entry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
+                with_lent(TableEntry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
             })
         });
         reserved.keep(owed);
@@ -107,9 +109,9 @@ impl Ledger<'_> {
     ///
     /// Only other processes can still hold its memory.
     pub(crate) fn drop_lent(&self, pool: u64, stamp: u64) {
-        let present = self.few.find(Kind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
-        let of_gone = |kind: Kind, loan: &Entry| {
-            kind == Kind::Alias && loan.link == pool && (stamp..present).contains(&loan.serial)
+        let present = self.few.find(EntryKind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
+        let of_gone = |kind: EntryKind, loan: &TableEntry| {
+            kind == EntryKind::Alias && loan.link == pool && (stamp..present).contains(&loan.serial)
         };
         let mut cursor = Cursor::default();
         while let Some((_, _, loan)) = self.few.take_next(&mut cursor, of_gone) {
@@ -119,7 +121,7 @@ impl Ledger<'_> {
 
     /// True if memory of another process is open at a pointer.
     pub fn is_opened(&self, pointer: u64) -> bool {
-        self.table.find(Kind::Opened, pointer).is_some()
+        self.table.find(EntryKind::Opened, pointer).is_some()
     }
 
     /// Lets `driver` close memory opened at `pointer` in the order of a stream, which `mark` shows.
@@ -130,7 +132,7 @@ impl Ledger<'_> {
         mark: impl FnOnce() -> Mark,
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let opened = self.table.find(Kind::Opened, pointer);
+        let opened = self.table.find(EntryKind::Opened, pointer);
         driver()?;
         if let Some(opened) = opened {
             self.leave_behind(Behind::Opened(pointer), opened.device, mark(), marks);

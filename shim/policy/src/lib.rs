@@ -45,20 +45,23 @@ pub mod uuid;
 mod visible;
 
 pub use binding::{Bound, Tile};
-pub use calls::{Call, End, ORDER_PATIENCE_NS};
-pub use charge::{Answer, Daemon, MemoryView, PATIENCE_NS, Refused, Reservation, Share, Shared, Tenant};
+pub use calls::{Call, ContextEnd, ORDER_PATIENCE_NS};
+pub use charge::{
+    ChargeRefused, CreditResult, DaemonLink, MemoryView, PATIENCE_NS, Reservation, ShareReply, ShareReport,
+    Tenant,
+};
 pub use extent::{ArrayShape, BLOCK, BLOCK_BYTES, Extent, Pitched};
 pub use gate::{
-    Awaited, GATE_WORDS, Gate, Grant, Host, Launch, Pending, Place, Route, Spent, Transfer, Work,
+    Awaited, GATE_WORDS, Gate, Grant, Host, Launch, LaunchTarget, Pending, Route, Spent, Transfer, Work,
 };
 pub use graph::GraphUse;
 pub use image::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, elf_length, fat_length};
-pub use ledger::{Claim, Denied, Ledger, Owner};
+pub use ledger::{Claim, ClaimDenied, Ledger, Owner};
 pub use limit::limit_cost;
 pub use location::Location;
 pub use lock::{Guard, Lock, Pause};
 pub use mark::{Hush, Mark, Marks};
 pub use order::Barrier;
 pub use pool::{PoolPlace, PoolUse};
-pub use table::{Entry, Full, Kind, Open, Table};
+pub use table::{EntryKind, EntryTable, Full, Open, TableEntry};
 pub use visible::{ENTRY_BYTES, VARIABLE, Visible};

@@ -19,17 +19,17 @@ use core::sync::atomic::fence;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused};
+use crate::charge::{ChargeRefused, DaemonLink};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
-use crate::ledger::{Denied, Ledger};
+use crate::ledger::{ClaimDenied, Ledger};
 use crate::list::List;
 use crate::module::{Allowance, deferred, deferring};
-use crate::table::{Entry, Full, Kind};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Width of a place in a list, in bits.
 const PLACE_BITS: u32 = 32;
-/// Set in the detail of a [`Kind::Copy`] that uses its device's allowance, beside the serial.
+/// Set in the detail of a [`EntryKind::Copy`] that uses its device's allowance, beside the serial.
 const ALLOWED: u64 = 1 << 63;
 
 /// An entry of a list, which leaves it when dropped.
@@ -37,7 +37,7 @@ pub(crate) struct Enlisted<'a> {
     ledger: Ledger<'a>,
     list: List,
     place: u64,
-    entry: Entry,
+    entry: TableEntry,
 }
 
 impl Enlisted<'_> {
@@ -69,21 +69,21 @@ impl<'a> Ledger<'a> {
     pub fn load_library<E>(
         &self,
         size: ImageSize,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<u64, E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
-        let units = size.units().ok_or(Denied::OutOfMemory)?;
-        let later = size.later().ok_or(Denied::OutOfMemory)?;
-        let anywhere = DeviceSlot::new(0).ok_or(Denied::OutOfMemory)?;
+    ) -> Result<u64, ClaimDenied<E>> {
+        let units = size.units().ok_or(ClaimDenied::OutOfMemory)?;
+        let later = size.later().ok_or(ClaimDenied::OutOfMemory)?;
+        let anywhere = DeviceSlot::new(0).ok_or(ClaimDenied::OutOfMemory)?;
         let library = self.enlist(List::Libraries, self.entry(anywhere, units))?;
         for (place, context) in self.listed(List::Contexts) {
             self.charge_copy((library.place, library.entry), (place, context), daemon)?;
         }
-        let handle = driver().map_err(Denied::Driver)?;
+        let handle = driver().map_err(ClaimDenied::Driver)?;
         let loaded =
-            Entry { units: Units::ZERO, detail: deferring(later), link: library.place, ..library.entry };
-        match self.table.put(Kind::Loaded, handle, loaded) {
+            TableEntry { units: Units::ZERO, detail: deferring(later), link: library.place, ..library.entry };
+        match self.table.put(EntryKind::Loaded, handle, loaded) {
             Ok(before) => {
                 library.keep();
                 before.into_iter().for_each(|gone| self.unloaded(&gone));
@@ -100,15 +100,16 @@ impl<'a> Ledger<'a> {
     pub fn unload_library<E>(&self, handle: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let stamp = self.table.stamp();
         driver()?;
-        if let Some(loaded) = self.table.take(Kind::Loaded, handle, stamp) {
+        if let Some(loaded) = self.table.take(EntryKind::Loaded, handle, stamp) {
             self.unloaded(&loaded);
         }
         Ok(())
     }
 
     /// Charges the deferred part of a library in every context, before a function of it is loaded.
-    pub fn need_library(&self, handle: u64, daemon: &impl Daemon) -> Result<(), Refused> {
-        let due = || self.table.find(Kind::Loaded, handle).filter(|loaded| deferred(loaded) > Units::ZERO);
+    pub fn need_library(&self, handle: u64, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+        let due =
+            || self.table.find(EntryKind::Loaded, handle).filter(|loaded| deferred(loaded) > Units::ZERO);
         if due().is_none() {
             return Ok(());
         }
@@ -116,14 +117,14 @@ impl<'a> Ledger<'a> {
         let _turn = self.loading().acquire();
         let Some(seen) = due() else { return Ok(()) };
         let entry = self.entry(seen.device, deferred(&seen));
-        let code = self.enlist(List::Libraries, entry).map_err(|Full| Refused)?;
+        let code = self.enlist(List::Libraries, entry).map_err(|Full| ChargeRefused)?;
         for (place, context) in self.listed(List::Contexts) {
             self.charge_copy((code.place, code.entry), (place, context), daemon)?;
         }
         let mut is_there = false;
-        let _ = self.table.change(Kind::Loaded, handle, |known| {
+        let _ = self.table.change(EntryKind::Loaded, handle, |known| {
             is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: Entry| Entry { detail: code.place, ..known };
+            let paid = |known: TableEntry| TableEntry { detail: code.place, ..known };
             if is_there { known.map(paid) } else { known }
         });
         if is_there {
@@ -133,11 +134,11 @@ impl<'a> Ledger<'a> {
     }
 
     /// Releases the charges of a library that was unloaded, by its entry.
-    fn unloaded(&self, loaded: &Entry) {
+    fn unloaded(&self, loaded: &TableEntry) {
         self.leave_library(loaded.link, loaded.serial);
         // The place of its code, should that have been needed.
         let code = loaded.detail & ((1 << PLACE_BITS) - 1);
-        if let Some(entry) = self.table.find(Kind::Library, code) {
+        if let Some(entry) = self.table.find(EntryKind::Library, code) {
             self.leave_library(code, entry.serial);
         }
     }
@@ -146,17 +147,22 @@ impl<'a> Ledger<'a> {
     pub(crate) fn enter_present(
         &self,
         device: DeviceSlot,
-        daemon: &impl Daemon,
-    ) -> Result<Enlisted<'a>, Refused> {
-        let context = self.enlist(List::Contexts, self.entry(device, Units::ZERO)).map_err(|Full| Refused)?;
+        daemon: &impl DaemonLink,
+    ) -> Result<Enlisted<'a>, ChargeRefused> {
+        let context =
+            self.enlist(List::Contexts, self.entry(device, Units::ZERO)).map_err(|Full| ChargeRefused)?;
         self.charge_copies(&context, daemon)?;
         Ok(context)
     }
 
     /// Enters the primary context of a device likewise, until it [leaves](Self::leave_primary).
-    pub(crate) fn enter_primary(&self, device: DeviceSlot, daemon: &impl Daemon) -> Result<(), Refused> {
+    pub(crate) fn enter_primary(
+        &self,
+        device: DeviceSlot,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let (place, entry) = (primary_place(device), self.entry(device, Units::ZERO));
-        self.table.put(Kind::Present, place, entry).map_err(|Full| Refused)?;
+        self.table.put(EntryKind::Present, place, entry).map_err(|Full| ChargeRefused)?;
         fence(SeqCst);
         let context = Enlisted { ledger: *self, list: List::Contexts, place, entry };
         self.charge_copies(&context, daemon)?;
@@ -165,7 +171,7 @@ impl<'a> Ledger<'a> {
     }
 
     pub(crate) fn leave_primary(&self, device: DeviceSlot) {
-        if let Some(entry) = self.table.find(Kind::Present, primary_place(device)) {
+        if let Some(entry) = self.table.find(EntryKind::Present, primary_place(device)) {
             self.leave_present(primary_place(device), entry.serial);
         }
     }
@@ -185,7 +191,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl Daemon) -> Result<(), Refused> {
+    fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
         for library in self.listed(List::Libraries) {
             self.charge_copy(library, (context.place, context.entry), daemon)?;
         }
@@ -195,34 +201,35 @@ impl<'a> Ledger<'a> {
     /// Charges a library in a context, unless it is charged already or one of them has left.
     fn charge_copy(
         &self,
-        (library_place, library): (u64, Entry),
-        (context_place, context): (u64, Entry),
-        daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+        (library_place, library): (u64, TableEntry),
+        (context_place, context): (u64, TableEntry),
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let key = copy_key(library_place, context_place);
-        let of_both = |copy: &Entry| copy.detail & !ALLOWED == library.serial && copy.link == context.serial;
-        if self.table.find(Kind::Copy, key).is_some_and(|copy| of_both(&copy)) {
+        let of_both =
+            |copy: &TableEntry| copy.detail & !ALLOWED == library.serial && copy.link == context.serial;
+        if self.table.find(EntryKind::Copy, key).is_some_and(|copy| of_both(&copy)) {
             return Ok(());
         }
         let allowance = Allowance::take(self, context.device);
         let units = if allowance.is_some() { library.units.saturating_sub(BLOCK) } else { library.units };
         let allowed = if allowance.is_some() { ALLOWED } else { 0 };
         let reserved = self.tenant.charge(context.device, units, daemon)?;
-        let copy = Entry { units, detail: library.serial | allowed, link: context.serial, ..context };
+        let copy = TableEntry { units, detail: library.serial | allowed, link: context.serial, ..context };
         // Places are reused: of two with the same key that of the newer library or context counts.
         let mut is_entered = false;
-        let before = self.table.change(Kind::Copy, key, |known| {
-            let newer = |known: &Entry| {
+        let before = self.table.change(EntryKind::Copy, key, |known| {
+            let newer = |known: &TableEntry| {
                 of_both(known) || known.detail & !ALLOWED > library.serial || known.link > context.serial
             };
             is_entered = !known.as_ref().is_some_and(newer);
             if is_entered { Some(copy) } else { known }
         });
-        let before = before.map_err(|Full| Refused)?;
+        let before = before.map_err(|Full| ChargeRefused)?;
         if is_entered {
             reserved.keep(units);
             allowance.into_iter().for_each(Allowance::keep);
-            before.into_iter().for_each(|gone| self.forget(Kind::Copy, key, gone));
+            before.into_iter().for_each(|gone| self.forget(EntryKind::Copy, key, gone));
         }
         fence(SeqCst);
         let are_there = self.is_listed(List::Libraries, library_place, library.serial)
@@ -233,25 +240,25 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    fn drop_copy(&self, library: u64, context: u64, which: impl Fn(&Entry) -> bool) {
+    fn drop_copy(&self, library: u64, context: u64, which: impl Fn(&TableEntry) -> bool) {
         let key = copy_key(library, context);
         let mut gone = None;
-        let _ = self.table.change(Kind::Copy, key, |copy| {
+        let _ = self.table.change(EntryKind::Copy, key, |copy| {
             gone = copy.filter(&which);
             copy.filter(|_| gone.is_none())
         });
-        gone.into_iter().for_each(|gone| self.forget(Kind::Copy, key, gone));
+        gone.into_iter().for_each(|gone| self.forget(EntryKind::Copy, key, gone));
     }
 
     /// Returns the allowance of a charge that has been released.
-    pub(crate) fn copy_gone(&self, copy: Entry) {
+    pub(crate) fn copy_gone(&self, copy: TableEntry) {
         if copy.detail & ALLOWED != 0 {
             self.return_allowance(copy.device);
         }
     }
 
     /// Enters an item in the first free place of a list, before any charge for it.
-    fn enlist(&self, list: List, entry: Entry) -> Result<Enlisted<'a>, Full> {
+    fn enlist(&self, list: List, entry: TableEntry) -> Result<Enlisted<'a>, Full> {
         for place in list.first()..1 << PLACE_BITS {
             let mut is_mine = false;
             self.table.change(list.kind(), place, |known| {
@@ -282,7 +289,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Entries of a list. An item that enters during the iteration finds its counterpart in the other list.
-    fn listed(&self, list: List) -> impl Iterator<Item = (u64, Entry)> {
+    fn listed(&self, list: List) -> impl Iterator<Item = (u64, TableEntry)> {
         (1..self.end_of(list)).filter_map(move |place| Some((place, self.table.find(list.kind(), place)?)))
     }
 }

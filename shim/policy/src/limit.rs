@@ -6,10 +6,10 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::Daemon;
+use crate::charge::DaemonLink;
 use crate::extent::Extent;
-use crate::ledger::{Claim, Denied, Ledger, Owner};
-use crate::table::{Entry, Full, Kind};
+use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Cost of a limit of `value`, which counts `each` times; `None` on overflow.
 ///
@@ -34,13 +34,13 @@ impl Ledger<'_> {
         now: u64,
     ) -> Result<u64, Full> {
         let key = key(context, limit);
-        let mine = |entry: &Entry| entry.link == owner.0;
-        let fresh = Entry { detail: now, link: owner.0, ..self.entry(device, Units::ZERO) };
-        let enter = |known: Option<Entry>| Some(known.filter(mine).unwrap_or(fresh));
-        match self.table.change(Kind::Limit, key, enter)? {
+        let mine = |entry: &TableEntry| entry.link == owner.0;
+        let fresh = TableEntry { detail: now, link: owner.0, ..self.entry(device, Units::ZERO) };
+        let enter = |known: Option<TableEntry>| Some(known.filter(mine).unwrap_or(fresh));
+        match self.table.change(EntryKind::Limit, key, enter)? {
             Some(known) if mine(&known) => Ok(known.detail),
             before => {
-                before.into_iter().for_each(|gone| self.forget(Kind::Limit, key, gone));
+                before.into_iter().for_each(|gone| self.forget(EntryKind::Limit, key, gone));
                 Ok(now)
             }
         }
@@ -52,23 +52,25 @@ impl Ledger<'_> {
         context: u64,
         (limit, default): (u32, u64),
         claim: Claim,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), Denied<E>> {
+    ) -> Result<(), ClaimDenied<E>> {
         let key = key(context, limit);
-        let mine = |entry: &Entry| entry.link == claim.owner.0;
-        let charged = self.table.find(Kind::Limit, key).filter(mine).map_or(Units::ZERO, |entry| entry.units);
+        let mine = |entry: &TableEntry| entry.link == claim.owner.0;
+        let charged =
+            self.table.find(EntryKind::Limit, key).filter(mine).map_or(Units::ZERO, |entry| entry.units);
         let wanted = claim.extent.worst();
         let reserved = self.tenant.charge(claim.device, wanted.saturating_sub(charged), daemon)?;
-        driver().map_err(Denied::Driver)?;
-        let fresh = Entry { detail: default, link: claim.owner.0, ..self.entry(claim.device, Units::ZERO) };
-        let before = self.table.change(Kind::Limit, key, |entry| {
+        driver().map_err(ClaimDenied::Driver)?;
+        let fresh =
+            TableEntry { detail: default, link: claim.owner.0, ..self.entry(claim.device, Units::ZERO) };
+        let before = self.table.change(EntryKind::Limit, key, |entry| {
             let entry = entry.filter(mine).unwrap_or(fresh);
-            Some(Entry { units: entry.units.max(wanted), ..entry })
+            Some(TableEntry { units: entry.units.max(wanted), ..entry })
         })?;
         match before {
             Some(before) if !mine(&before) => {
-                self.forget(Kind::Limit, key, before);
+                self.forget(EntryKind::Limit, key, before);
                 reserved.keep(wanted);
             }
             before => reserved.keep(wanted.saturating_sub(before.map_or(Units::ZERO, |entry| entry.units))),

@@ -2,7 +2,7 @@
 
 use tranche_shm::MAX_DEVICES;
 
-use crate::table::Kind;
+use crate::table::EntryKind;
 
 /// The two lists, which share the ledger's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub(crate) enum List {
 }
 
 impl List {
-    pub(crate) const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> EntryKind {
         match self {
-            Self::Contexts => Kind::Present,
-            Self::Libraries => Kind::Library,
+            Self::Contexts => EntryKind::Present,
+            Self::Libraries => EntryKind::Library,
         }
     }
 

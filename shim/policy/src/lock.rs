@@ -54,16 +54,16 @@ impl<'a> Lock<'a> {
     pub fn try_acquire(self) -> Option<Guard<'a>> {
         let free = self.word.load(Relaxed) & !1;
         self.word.compare_exchange(free, free | 1, Acquire, Relaxed).ok()?;
-        // A thread that reads a store made from here on reads that the lock is held: see `Glance`.
+        // A thread that reads a store made from here on reads that the lock is held: see `UnlockedRead`.
         fence(Release);
         Some(Guard { word: self.word, free })
     }
 
     /// Begins a read without the lock; `None` while a thread holds it.
     #[inline(always)]
-    pub fn glance(self) -> Option<Glance<'a>> {
+    pub fn glance(self) -> Option<UnlockedRead<'a>> {
         let before = self.word.load(Acquire);
-        (before & 1 == 0).then_some(Glance { word: self.word, before })
+        (before & 1 == 0).then_some(UnlockedRead { word: self.word, before })
     }
 }
 
@@ -72,12 +72,12 @@ impl<'a> Lock<'a> {
 /// It is no closure that is called in between, because the compiler emits a function for a closure with many reads.
 #[must_use = "what was seen is good only if no thread wrote meanwhile"]
 #[derive(Clone, Copy, Debug)]
-pub struct Glance<'a> {
+pub struct UnlockedRead<'a> {
     word: &'a AtomicU64,
     before: u64,
 }
 
-impl Glance<'_> {
+impl UnlockedRead<'_> {
     /// True if no thread held the lock since, so that the values read belong together.
     #[inline(always)]
     pub fn was_undisturbed(self) -> bool {

@@ -10,7 +10,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::ledger::Ledger;
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
 /// Place of a mark, in terms of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub trait Marks {
     fn end(&self, event: u64);
 }
 
-/// Work in front of a mark, an entry of [`Kind::Mark`] with event as detail and context as link.
+/// Work in front of a mark, an entry of [`EntryKind::Mark`] with event as detail and context as link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// Plain memory at this address was freed: an entry of [`Kind::Leaving`].
+    /// Plain memory at this address was freed: an entry of [`EntryKind::Leaving`].
     Memory(u64),
-    /// Memory of another process, open at this address, was closed once: an entry of [`Kind::Opened`].
+    /// Memory of another process, open at this address, was closed once: an entry of [`EntryKind::Opened`].
     Opened(u64),
-    /// Physical memory was unmapped from an array: an entry of [`Kind::Binding`] with this key.
+    /// Physical memory was unmapped from an array: an entry of [`EntryKind::Binding`] with this key.
     Tile(u64),
 }
 
@@ -94,13 +94,13 @@ impl<'a> Ledger<'a> {
         mark: impl FnOnce() -> Mark,
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let moment = self.table.moment(Kind::Memory, pointer);
+        let moment = self.table.moment(EntryKind::Memory, pointer);
         driver()?;
-        let Some(entry) = self.table.take(Kind::Memory, pointer, moment) else { return Ok(()) };
+        let Some(entry) = self.table.take(EntryKind::Memory, pointer, moment) else { return Ok(()) };
         // An entry that finds no room in the table stays charged: too much, never too little.
-        if let Ok(before) = self.table.put(Kind::Leaving, pointer, entry) {
+        if let Ok(before) = self.table.put(EntryKind::Leaving, pointer, entry) {
             // The driver returned the address again, so the free of the memory before is done.
-            before.into_iter().for_each(|gone| self.forget(Kind::Leaving, pointer, gone));
+            before.into_iter().for_each(|gone| self.forget(EntryKind::Leaving, pointer, gone));
             self.leave_behind(Behind::Memory(pointer), entry.device, mark(), marks);
         }
         Ok(())
@@ -113,8 +113,8 @@ impl<'a> Ledger<'a> {
             return self.left(what, self.table.stamp());
         }
         let _turn = self.marking().acquire();
-        let entry = Entry { detail: mark.event, link: mark.context, ..self.entry(device, Units::ZERO) };
-        match self.table.put(Kind::Mark, what.key(), entry) {
+        let entry = TableEntry { detail: mark.event, link: mark.context, ..self.entry(device, Units::ZERO) };
+        match self.table.put(EntryKind::Mark, what.key(), entry) {
             Ok(Some(before)) => end(before, marks),
             Ok(None) => _ = self.marks().fetch_add(1, AcqRel),
             // The work in front of it stays charged: too much, never too little.
@@ -128,11 +128,11 @@ impl<'a> Ledger<'a> {
             return;
         }
         let _turn = self.marking().acquire();
-        let waiting = |kind: Kind, entry: &Entry| kind == Kind::Mark && entry.detail != 0;
+        let waiting = |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Mark && entry.detail != 0;
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.next(&mut cursor, waiting) {
             if !self.is_hushed() && marks.passed(entry.detail) {
-                self.table.take(Kind::Mark, key, entry.serial);
+                self.table.take(EntryKind::Mark, key, entry.serial);
                 self.marks().fetch_sub(1, AcqRel);
                 marks.end(entry.detail);
                 self.left(Behind::of_key(key), entry.serial);
@@ -146,7 +146,8 @@ impl<'a> Ledger<'a> {
             return;
         }
         let _turn = self.marking().acquire();
-        let of_context = |kind: Kind, entry: &Entry| kind == Kind::Mark && entry.link == context;
+        let of_context =
+            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Mark && entry.link == context;
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.take_next(&mut cursor, of_context) {
             self.marks().fetch_sub(1, AcqRel);
@@ -158,13 +159,13 @@ impl<'a> Ledger<'a> {
     fn left(&self, what: Behind, stamp: u64) {
         match what {
             Behind::Memory(pointer) => {
-                let gone = self.table.take(Kind::Leaving, pointer, u64::MAX);
-                gone.into_iter().for_each(|gone| self.forget(Kind::Leaving, pointer, gone));
+                let gone = self.table.take(EntryKind::Leaving, pointer, u64::MAX);
+                gone.into_iter().for_each(|gone| self.forget(EntryKind::Leaving, pointer, gone));
             }
             Behind::Opened(pointer) => self.close_opened(pointer, stamp),
             Behind::Tile(key) => {
                 self.few
-                    .take(Kind::Binding, key, u64::MAX)
+                    .take(EntryKind::Binding, key, u64::MAX)
                     .into_iter()
                     .for_each(|gone| self.drop_mapping(gone));
             }
@@ -174,11 +175,11 @@ impl<'a> Ledger<'a> {
     /// Closes the memory opened at a pointer once, if it was entered by `stamp`.
     pub(crate) fn close_opened(&self, pointer: u64, stamp: u64) {
         let mut closed = None;
-        let _ = self.table.change(Kind::Opened, pointer, |entry| {
+        let _ = self.table.change(EntryKind::Opened, pointer, |entry| {
             closed = entry.filter(|entry| entry.serial <= stamp);
-            let more = |entry: &Entry| closed.is_none() || entry.detail > 1;
+            let more = |entry: &TableEntry| closed.is_none() || entry.detail > 1;
             let less = u64::from(closed.is_some());
-            entry.filter(more).map(|entry| Entry { detail: entry.detail - less, ..entry })
+            entry.filter(more).map(|entry| TableEntry { detail: entry.detail - less, ..entry })
         });
         if let Some(entry) = closed {
             self.let_go(ShareKey(entry.link));
@@ -186,7 +187,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-fn end(entry: Entry, marks: &impl Marks) {
+fn end(entry: TableEntry, marks: &impl Marks) {
     if entry.detail != 0 {
         marks.end(entry.detail);
     }

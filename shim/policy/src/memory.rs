@@ -4,16 +4,16 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Reservation};
+use crate::charge::{DaemonLink, Reservation};
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent, touched};
-use crate::ledger::{Claim, Denied, Ledger, Owner};
+use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
 use crate::link::SHARED;
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
 /// A charge for memory that did not come to be, to be released once the driver has freed it.
 enum Paid<'a> {
     Reserved(Reservation<'a>),
-    Entered(Entry),
+    Entered(TableEntry),
 }
 
 impl<'a> Ledger<'a> {
@@ -24,27 +24,27 @@ impl<'a> Ledger<'a> {
     #[inline(always)]
     pub fn allocate<E>(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         claim: Claim,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(u64, Extent), E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         let reserved = self.tenant.charge(claim.device, claim.extent.worst(), daemon)?;
-        let (key, extent) = driver().map_err(Denied::Driver)?;
+        let (key, extent) = driver().map_err(ClaimDenied::Driver)?;
         point("allocate: driver");
         match self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon) {
             Ok(()) => Ok(key),
             Err(paid) => {
                 undo(key);
                 self.refund(kind, key, paid);
-                Err(Denied::OutOfMemory)
+                Err(ClaimDenied::OutOfMemory)
             }
         }
     }
 
     #[cold]
-    fn refund(&self, kind: Kind, key: u64, paid: Paid<'a>) {
+    fn refund(&self, kind: EntryKind, key: u64, paid: Paid<'a>) {
         match paid {
             Paid::Reserved(reserved) => drop(reserved),
             Paid::Entered(entry) => self.forget(kind, key, entry),
@@ -55,7 +55,12 @@ impl<'a> Ledger<'a> {
     ///
     /// A pointer without an entry passes through and releases nothing.
     #[inline(always)]
-    pub fn free<E>(&self, kind: Kind, key: u64, driver: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub fn free<E>(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        driver: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let moment = self.table.moment(kind, key);
         driver()?;
         point("free: driver");
@@ -68,9 +73,15 @@ impl<'a> Ledger<'a> {
 
     /// Releases every charge of a context that has ended.
     pub fn forget_owner(&self, owner: Owner) {
-        let of_owner = |kind: Kind, entry: &Entry| {
-            let with_context =
-                matches!(kind, Kind::Memory | Kind::Leaving | Kind::Array | Kind::Module | Kind::Limit);
+        let of_owner = |kind: EntryKind, entry: &TableEntry| {
+            let with_context = matches!(
+                kind,
+                EntryKind::Memory
+                    | EntryKind::Leaving
+                    | EntryKind::Array
+                    | EntryKind::Module
+                    | EntryKind::Limit
+            );
             with_context && entry.link & !SHARED == owner.0 && owner != Owner::NOBODY
         };
         let mut cursor = Cursor::default();
@@ -82,14 +93,19 @@ impl<'a> Ledger<'a> {
     #[inline(always)]
     fn enter(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
         claim: Claim,
         mut reserved: Reservation<'a>,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
     ) -> Result<(), Paid<'a>> {
-        let entry =
-            |units, detail| Entry { device: claim.device, serial: 0, units, detail, link: claim.owner.0 };
+        let entry = |units, detail| TableEntry {
+            device: claim.device,
+            serial: 0,
+            units,
+            detail,
+            link: claim.owner.0,
+        };
         match claim.extent {
             Extent::Whole { units } => {
                 if reserved.grow(units, daemon).is_err() {
@@ -111,7 +127,7 @@ impl<'a> Ledger<'a> {
 
     /// Enters an allocation that has been charged.
     #[inline(always)]
-    fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Paid<'a>> {
+    fn add(&self, kind: EntryKind, key: u64, entry: TableEntry) -> Result<(), Paid<'a>> {
         let before = self.table.add(kind, key, entry);
         point("allocate: entered");
         match before {
@@ -132,7 +148,7 @@ impl<'a> Ledger<'a> {
         key: u64,
         bytes: u64,
         mut reserved: Reservation<'a>,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
     ) -> Result<(u64, Result<(), Full>), Paid<'a>> {
         // A later allocation in the same block does not pay for it, so it is charged before it is entered.
         let worst = touched(key, bytes).fold(Units::ZERO, |sum, _| sum.saturating_add(BLOCK));
@@ -151,12 +167,13 @@ impl<'a> Ledger<'a> {
     fn enter_blocks(&self, device: DeviceSlot, pointer: u64, bytes: u64) -> (Units, u64, Result<(), Full>) {
         let mut fresh = Units::ZERO;
         for block in touched(pointer, bytes) {
-            let more = |entry: Option<Entry>| {
+            let more = |entry: Option<TableEntry>| {
                 // The serial number of a block is never read.
-                let counted = entry.unwrap_or(Entry { device, serial: 0, units: BLOCK, detail: 0, link: 0 });
-                Some(Entry { detail: counted.detail + 1, ..counted })
+                let counted =
+                    entry.unwrap_or(TableEntry { device, serial: 0, units: BLOCK, detail: 0, link: 0 });
+                Some(TableEntry { detail: counted.detail + 1, ..counted })
             };
-            match self.table.change(Kind::Block, block, more) {
+            match self.table.change(EntryKind::Block, block, more) {
                 Ok(None) => fresh = fresh.saturating_add(BLOCK),
                 Ok(Some(_)) => {}
                 Err(Full) => return (fresh, (block * BLOCK_BYTES).saturating_sub(pointer), Err(Full)),
@@ -175,11 +192,13 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn leave_block(&self, block: u64) -> Option<Entry> {
+    fn leave_block(&self, block: u64) -> Option<TableEntry> {
         let mut last = None;
-        let _ = self.table.change(Kind::Block, block, |entry| {
+        let _ = self.table.change(EntryKind::Block, block, |entry| {
             last = entry.filter(|entry| entry.detail <= 1);
-            entry.filter(|entry| entry.detail > 1).map(|entry| Entry { detail: entry.detail - 1, ..entry })
+            entry
+                .filter(|entry| entry.detail > 1)
+                .map(|entry| TableEntry { detail: entry.detail - 1, ..entry })
         });
         last
     }

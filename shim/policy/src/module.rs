@@ -10,17 +10,17 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused};
+use crate::charge::{ChargeRefused, DaemonLink};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
-use crate::ledger::{Denied, Ledger, Owner};
-use crate::table::{Entry, Kind};
+use crate::ledger::{ClaimDenied, Ledger, Owner};
+use crate::table::{EntryKind, TableEntry};
 
-/// Set in the detail of an entry of [`Kind::Module`] that uses the allowance.
+/// Set in the detail of an entry of [`EntryKind::Module`] that uses the allowance.
 const ALLOWED: u64 = 1;
 
 /// Charge that is deferred until a function of the entry is needed: the upper half of its detail.
-pub(crate) const fn deferred(entry: &Entry) -> Units {
+pub(crate) const fn deferred(entry: &TableEntry) -> Units {
     Units::new((entry.detail >> 32) as u32)
 }
 
@@ -29,8 +29,8 @@ pub(crate) const fn deferring(units: Units) -> u64 {
     (units.get() as u64) << 32
 }
 
-/// True if an entry of [`Kind::Module`] uses the allowance.
-pub(crate) const fn is_allowed(entry: &Entry) -> bool {
+/// True if an entry of [`EntryKind::Module`] uses the allowance.
+pub(crate) const fn is_allowed(entry: &TableEntry) -> bool {
     entry.detail & ALLOWED != 0
 }
 
@@ -40,23 +40,23 @@ impl Ledger<'_> {
         &self,
         size: ImageSize,
         (device, owner): (DeviceSlot, Owner),
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<u64, E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
-        let all = size.units().ok_or(Denied::OutOfMemory)?;
-        let later = size.later().ok_or(Denied::OutOfMemory)?;
+    ) -> Result<u64, ClaimDenied<E>> {
+        let all = size.units().ok_or(ClaimDenied::OutOfMemory)?;
+        let later = size.later().ok_or(ClaimDenied::OutOfMemory)?;
         let allowance = Allowance::take(self, device);
         let units = if allowance.is_some() { all.saturating_sub(BLOCK) } else { all };
         let reserved = self.tenant.charge(device, units, daemon)?;
-        let module = driver().map_err(Denied::Driver)?;
+        let module = driver().map_err(ClaimDenied::Driver)?;
         let detail = deferring(later) | if allowance.is_some() { ALLOWED } else { 0 };
-        let entry = Entry { detail, link: owner.0, ..self.entry(device, units) };
-        match self.table.add(Kind::Module, module, entry) {
+        let entry = TableEntry { detail, link: owner.0, ..self.entry(device, units) };
+        match self.table.add(EntryKind::Module, module, entry) {
             Ok(before) => {
                 reserved.keep(units);
                 allowance.into_iter().for_each(Allowance::keep);
-                before.into_iter().for_each(|gone| self.forget(Kind::Module, module, gone));
+                before.into_iter().for_each(|gone| self.forget(EntryKind::Module, module, gone));
                 Ok(module)
             }
             Err(full) => {
@@ -67,8 +67,8 @@ impl Ledger<'_> {
     }
 
     /// Charges the deferred part of a module, before a function of it is loaded.
-    pub fn need_module(&self, module: u64, daemon: &impl Daemon) -> Result<(), Refused> {
-        let due = || self.table.find(Kind::Module, module).filter(|entry| deferred(entry) > Units::ZERO);
+    pub fn need_module(&self, module: u64, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+        let due = || self.table.find(EntryKind::Module, module).filter(|entry| deferred(entry) > Units::ZERO);
         if due().is_none() {
             return Ok(());
         }
@@ -78,9 +78,9 @@ impl Ledger<'_> {
         let units = deferred(&seen);
         let reserved = self.tenant.charge(seen.device, units, daemon)?;
         let mut is_there = false;
-        let _ = self.table.change(Kind::Module, module, |known| {
+        let _ = self.table.change(EntryKind::Module, module, |known| {
             is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: Entry| Entry {
+            let paid = |known: TableEntry| TableEntry {
                 units: known.units.saturating_add(units),
                 detail: known.detail & ALLOWED,
                 ..known
@@ -95,7 +95,7 @@ impl Ledger<'_> {
 
     /// Makes the allowance available to another module.
     pub(crate) fn return_allowance(&self, device: DeviceSlot) {
-        self.few.take(Kind::Allowance, device.index() as u64, u64::MAX);
+        self.few.take(EntryKind::Allowance, device.index() as u64, u64::MAX);
     }
 }
 
@@ -107,8 +107,8 @@ pub(crate) struct Allowance<'a> {
 
 impl<'a> Allowance<'a> {
     pub(crate) fn take(ledger: &Ledger<'a>, device: DeviceSlot) -> Option<Self> {
-        let taken = |before: Option<Entry>| Some(before.unwrap_or(ledger.entry(device, Units::ZERO)));
-        let before = ledger.few.change(Kind::Allowance, device.index() as u64, taken);
+        let taken = |before: Option<TableEntry>| Some(before.unwrap_or(ledger.entry(device, Units::ZERO)));
+        let before = ledger.few.change(EntryKind::Allowance, device.index() as u64, taken);
         (before == Ok(None)).then(|| Self { ledger: *ledger, device })
     }
 

@@ -3,29 +3,29 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::Daemon;
+use crate::charge::DaemonLink;
 use crate::extent::{BLOCK_BYTES, Extent};
-use crate::ledger::{Claim, Denied, Ledger};
+use crate::ledger::{Claim, ClaimDenied, Ledger};
 use crate::link::{IMPORTED, MAPPING, MULTICAST, REFERENCE, SHARED};
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
     pub fn create<E>(
         &self,
         claim: Claim,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<u64, E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         let units = claim.extent.worst();
         let reserved = self.tenant.charge(claim.device, units, daemon)?;
-        let handle = driver().map_err(Denied::Driver)?;
-        let entry = Entry { detail: REFERENCE, ..self.entry(claim.device, units) };
-        match self.table.put(Kind::Physical, handle, entry) {
+        let handle = driver().map_err(ClaimDenied::Driver)?;
+        let entry = TableEntry { detail: REFERENCE, ..self.entry(claim.device, units) };
+        match self.table.put(EntryKind::Physical, handle, entry) {
             Ok(gone) => {
                 reserved.keep(units);
-                gone.into_iter().for_each(|gone| self.forget(Kind::Physical, handle, gone));
+                gone.into_iter().for_each(|gone| self.forget(EntryKind::Physical, handle, gone));
                 Ok(handle)
             }
             Err(full) => {
@@ -47,20 +47,21 @@ impl Ledger<'_> {
             return;
         }
         let blank = self.entry(mapping.device, Units::ZERO);
-        let alias = Entry { detail: REFERENCE, link: mapping.link, ..blank };
+        let alias = TableEntry { detail: REFERENCE, link: mapping.link, ..blank };
         // An alias that finds no room keeps its memory charged: too much, never too little.
-        let _ = self.table.put(Kind::Physical, handle, alias);
+        let _ = self.table.put(EntryKind::Physical, handle, alias);
     }
 
     fn refer(&self, handle: u64) -> bool {
-        let more = |entry: Entry| Entry { detail: entry.detail.saturating_add(REFERENCE), ..entry };
-        matches!(self.table.change(Kind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
+        let more = |entry: TableEntry| TableEntry { detail: entry.detail.saturating_add(REFERENCE), ..entry };
+        matches!(self.table.change(EntryKind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
     }
 
-    pub(crate) fn mapping_around(&self, address: u64) -> Option<Entry> {
-        let exact = self.table.find(Kind::Mapping, address);
+    pub(crate) fn mapping_around(&self, address: u64) -> Option<TableEntry> {
+        let exact = self.table.find(EntryKind::Mapping, address);
         let mut cursor = Cursor::default();
-        let mut rest = core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == Kind::Mapping));
+        let mut rest =
+            core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == EntryKind::Mapping));
         exact.or_else(|| {
             let around = rest.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
             around.map(|(_, _, entry)| entry)
@@ -72,8 +73,8 @@ impl Ledger<'_> {
         if self.refer(handle) {
             return Ok(());
         }
-        let entry = Entry { detail: REFERENCE, link: IMPORTED, ..self.entry(device, Units::ZERO) };
-        self.table.put(Kind::Physical, handle, entry).map(drop)
+        let entry = TableEntry { detail: REFERENCE, link: IMPORTED, ..self.entry(device, Units::ZERO) };
+        self.table.put(EntryKind::Physical, handle, entry).map(drop)
     }
 
     /// Lets `driver` release one reference of the program.
@@ -91,19 +92,19 @@ impl Ledger<'_> {
         &self,
         handle: u64,
         bytes: u64,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<u64, E>,
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         self.charge_import(handle, bytes, daemon)?;
         let found = self.pin(handle);
-        let mapped = driver().map_err(Denied::Driver);
+        let mapped = driver().map_err(ClaimDenied::Driver);
         let Some(physical) = found else { return mapped };
         let address = mapped.inspect_err(|_| self.drop_part(handle, physical.serial, MAPPING))?;
         let blank = self.entry(physical.device, Units::ZERO);
-        let entry = Entry { detail: bytes, link: handle, ..blank };
+        let entry = TableEntry { detail: bytes, link: handle, ..blank };
         // A mapping that finds no room in the table keeps its handle charged: too much, never too little.
-        if let Ok(Some(gone)) = self.table.put(Kind::Mapping, address, entry) {
-            self.forget(Kind::Mapping, address, gone);
+        if let Ok(Some(gone)) = self.table.put(EntryKind::Mapping, address, entry) {
+            self.forget(EntryKind::Mapping, address, gone);
         }
         Ok(address)
     }
@@ -115,32 +116,39 @@ impl Ledger<'_> {
 
     /// Ends the mapping that was at `address` by `stamp`. Mappings of imported memory end like plain memory.
     pub fn view_gone(&self, address: u64, stamp: u64) {
-        if let Some(gone) = self.table.take(Kind::Mapping, address, stamp) {
-            self.forget(Kind::Mapping, address, gone);
+        if let Some(gone) = self.table.take(EntryKind::Mapping, address, stamp) {
+            self.forget(EntryKind::Mapping, address, gone);
         }
     }
 
     /// Counts a mapping before it exists, because a release in between would end the charge too early.
-    pub(crate) fn pin(&self, handle: u64) -> Option<Entry> {
+    pub(crate) fn pin(&self, handle: u64) -> Option<TableEntry> {
         let mut found = None;
-        let _ = self.table.change(Kind::Physical, handle, |entry| {
+        let _ = self.table.change(EntryKind::Physical, handle, |entry| {
             found = entry;
-            entry.map(|entry| Entry { detail: entry.detail.saturating_add(MAPPING), ..entry })
+            entry.map(|entry| TableEntry { detail: entry.detail.saturating_add(MAPPING), ..entry })
         });
         found
     }
 
-    fn charge_import<E>(&self, handle: u64, bytes: u64, daemon: &impl Daemon) -> Result<(), Denied<E>> {
-        let imported = |entry: &Entry| entry.link == IMPORTED;
-        let Some(known) = self.table.find(Kind::Physical, handle).filter(imported) else { return Ok(()) };
-        let wanted = Extent::blocks(bytes).ok_or(Denied::OutOfMemory)?.worst();
+    fn charge_import<E>(
+        &self,
+        handle: u64,
+        bytes: u64,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ClaimDenied<E>> {
+        let imported = |entry: &TableEntry| entry.link == IMPORTED;
+        let Some(known) = self.table.find(EntryKind::Physical, handle).filter(imported) else {
+            return Ok(());
+        };
+        let wanted = Extent::blocks(bytes).ok_or(ClaimDenied::OutOfMemory)?.worst();
         let missing = wanted.saturating_sub(known.units);
         if missing == Units::ZERO {
             return Ok(());
         }
         let reserved = self.tenant.charge(known.device, missing, daemon)?;
-        let before = self.table.change(Kind::Physical, handle, |entry| {
-            entry.map(|entry| Entry { units: entry.units.max(wanted), ..entry })
+        let before = self.table.change(EntryKind::Physical, handle, |entry| {
+            entry.map(|entry| TableEntry { units: entry.units.max(wanted), ..entry })
         });
         if let Ok(Some(before)) = before {
             reserved.keep(wanted.saturating_sub(before.units));
@@ -160,9 +168,9 @@ impl Ledger<'_> {
         let end = address.saturating_add(bytes);
         let mut at = address;
         while at < end {
-            let length = match self.table.take(Kind::Mapping, at, stamp) {
+            let length = match self.table.take(EntryKind::Mapping, at, stamp) {
                 Some(entry) => {
-                    self.forget(Kind::Mapping, at, entry);
+                    self.forget(EntryKind::Mapping, at, entry);
                     entry.detail.max(1)
                 }
                 None => BLOCK_BYTES,
@@ -173,14 +181,14 @@ impl Ledger<'_> {
     }
 
     /// Ends a mapping; its memory was entered before it.
-    pub(crate) fn drop_mapping(&self, mapping: Entry) {
+    pub(crate) fn drop_mapping(&self, mapping: TableEntry) {
         self.drop_part(mapping.link, mapping.serial, MAPPING);
     }
 
     /// Takes a reference or a mapping from memory entered by `stamp`; the last one ends the charge.
     pub(crate) fn drop_part(&self, handle: u64, stamp: u64, part: u64) {
         let mut last = None;
-        let _ = self.table.change(Kind::Physical, handle, |entry| {
+        let _ = self.table.change(EntryKind::Physical, handle, |entry| {
             let entry = entry?;
             let holds = if part == REFERENCE { entry.detail >= REFERENCE } else { entry.detail as u32 > 0 };
             if entry.serial > stamp || !holds {
@@ -188,10 +196,10 @@ impl Ledger<'_> {
             }
             let detail = entry.detail - part;
             last = (detail == 0).then_some(entry);
-            (detail > 0).then_some(Entry { detail, ..entry })
+            (detail > 0).then_some(TableEntry { detail, ..entry })
         });
         if let Some(entry) = last {
-            self.forget(Kind::Physical, handle, entry);
+            self.forget(EntryKind::Physical, handle, entry);
             match entry.link {
                 0 | IMPORTED => {}
                 MULTICAST => self.unbind_all(handle),

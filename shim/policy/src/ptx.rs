@@ -104,14 +104,14 @@ fn declaration(
 }
 
 /// Elements of one variable, and number of variables, as stated behind a name.
-struct Shape {
+struct VariableShape {
     elements: u64,
     count: u64,
 }
 
 /// Reads `[3][16] = {...}` or `<100>` behind a name, with the comma or semicolon after it.
-fn declarator(words: &mut Words<'_>, is_extern: bool) -> Result<(Shape, u8), Unreadable> {
-    let (mut shape, mut is_open) = (Shape { elements: 1, count: 1 }, false);
+fn declarator(words: &mut Words<'_>, is_extern: bool) -> Result<(VariableShape, u8), Unreadable> {
+    let (mut shape, mut is_open) = (VariableShape { elements: 1, count: 1 }, false);
     loop {
         match words.next().ok_or(Unreadable)? {
             Word::Mark(b'[') => {

@@ -2,7 +2,7 @@
 //!
 //! The exporter's charge moves to the slice's common account in the daemon. From then on each process reports only
 //! that it holds the memory, and that it has dropped it: once, however often it opens it. The detail of an entry of
-//! [`Kind::Shared`] counts the openings. Memory that the slice did not export is charged to each process that opens
+//! [`EntryKind::Shared`] counts the openings. Memory that the slice did not export is charged to each process that opens
 //! it, in full.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -12,31 +12,37 @@ use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use crate::charge::{Daemon, PATIENCE_NS, Refused, Share, Shared};
+use crate::charge::{ChargeRefused, DaemonLink, PATIENCE_NS, ShareReply, ShareReport};
 use crate::extent::{BLOCK, touched};
-use crate::ledger::{Denied, Ledger};
+use crate::ledger::{ClaimDenied, Ledger};
 use crate::link::{REFERENCE, SHARED};
-use crate::table::{Cursor, Entry, Kind};
+use crate::table::{Cursor, EntryKind, TableEntry};
 
-/// Link of an entry of [`Kind::Shared`]: the daemon counts this process among the holders.
+/// Link of an entry of [`EntryKind::Shared`]: the daemon counts this process among the holders.
 const NOTED: u64 = 1;
 
 impl Ledger<'_> {
     /// Moves the charge of exported memory to the slice under `share`; call it after the driver's export.
     ///
-    /// `key` is an allocation ([`Kind::Memory`]) or physical memory ([`Kind::Physical`]). Memory without an entry, or
+    /// `key` is an allocation ([`EntryKind::Memory`]) or physical memory ([`EntryKind::Physical`]). Memory without an entry, or
     /// shared by another key already, is left as it is: a process that opens it by this key is charged in full.
     ///
     /// # Errors
     /// A small allocation shares its block with others, so the block is charged once more, for importers; refused if
     /// the slice has no room for that.
-    pub fn export(&self, kind: Kind, key: u64, share: ShareKey, daemon: &impl Daemon) -> Result<(), Refused> {
+    pub fn export(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        share: ShareKey,
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let _turn = self.sharing().acquire();
         let unshared = self.table.find(kind, key).filter(|entry| entry.link & SHARED == 0);
-        let Some(entry) = unshared.filter(|_| self.table.find(Kind::Shared, share.0).is_none()) else {
+        let Some(entry) = unshared.filter(|_| self.table.find(EntryKind::Shared, share.0).is_none()) else {
             return Ok(());
         };
-        let packed = if kind == Kind::Memory { blocks(key, entry.detail) } else { Units::ZERO };
+        let packed = if kind == EntryKind::Memory { blocks(key, entry.detail) } else { Units::ZERO };
         let units = entry.units.saturating_add(packed);
         if units == Units::ZERO {
             return Ok(());
@@ -56,20 +62,21 @@ impl Ledger<'_> {
         device: DeviceSlot,
         share: ShareKey,
         units: Units,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
     ) {
         point("export: parted");
-        let told = self.say(Share::Export(device, share, units), daemon);
+        let told = self.say(ShareReport::Export(device, share, units), daemon);
         point("export: told");
-        if told == Shared::Noted {
-            let _ = self.table.change(Kind::Shared, share.0, |held| {
-                held.map(|held| Entry { units: held.units.saturating_sub(units), link: NOTED, ..held })
+        if told == ShareReply::Noted {
+            let _ = self.table.change(EntryKind::Shared, share.0, |held| {
+                held.map(|held| TableEntry { units: held.units.saturating_sub(units), link: NOTED, ..held })
             });
         }
     }
 
-    /// Opens exported memory, at a pointer ([`Kind::Opened`]) or as physical memory ([`Kind::Physical`]).
+    /// Opens exported memory.
     ///
+    /// It is at a pointer ([`EntryKind::Opened`]), or physical memory ([`EntryKind::Physical`]).
     /// Physical memory ends with its last release or unmapping. If the slice is charged for the memory already,
     /// nothing more is charged; otherwise this process is charged the units that `driver` returns, and `undo` closes
     /// it again if that is refused. Opening allocates nothing, so the charge may follow.
@@ -78,23 +85,23 @@ impl Ledger<'_> {
     /// The driver's, or that the slice is out of memory.
     pub fn import<E>(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         device: DeviceSlot,
         share: ShareKey,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(u64, Units), E>,
         undo: impl FnOnce(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         let noted = self.hold(device, share, daemon)?;
         point("import: held");
-        let opened = driver().map_err(Denied::Driver).and_then(|(key, units)| {
+        let opened = driver().map_err(ClaimDenied::Driver).and_then(|(key, units)| {
             point("import: opened");
             let units = if noted { Units::ZERO } else { units };
             match self.opened_share(kind, key, device, share, units, daemon) {
                 Ok(()) => Ok(key),
-                Err(Refused) => {
+                Err(ChargeRefused) => {
                     undo(key);
-                    Err(Denied::OutOfMemory)
+                    Err(ClaimDenied::OutOfMemory)
                 }
             }
         });
@@ -109,7 +116,7 @@ impl Ledger<'_> {
     pub fn drop_import<E>(
         &self,
         pointer: u64,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let stamp = self.table.stamp();
@@ -123,25 +130,27 @@ impl Ledger<'_> {
     ///
     /// One load where there is nothing to report.
     #[inline(always)]
-    pub fn flush_shares(&self, daemon: &impl Daemon) {
+    pub fn flush_shares(&self, daemon: &impl DaemonLink) {
         if self.shares_due().load(Acquire) != 0 {
             self.tell_of_shares(daemon);
         }
     }
 
     #[cold]
-    fn tell_of_shares(&self, daemon: &impl Daemon) {
+    fn tell_of_shares(&self, daemon: &impl DaemonLink) {
         let _turn = self.sharing().acquire();
         self.shares_due().store(0, Relaxed);
-        let due = |kind: Kind, entry: &Entry| kind == Kind::Shared && entry.detail == 0;
+        let due = |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Shared && entry.detail == 0;
         let mut cursor = Cursor::default();
         while let Some((_, key, entry)) = self.table.next(&mut cursor, due) {
-            if entry.link == NOTED && self.say_once(Share::Drop(ShareKey(key)), daemon) == Shared::Away {
+            if entry.link == NOTED
+                && self.say_once(ShareReport::Drop(ShareKey(key)), daemon) == ShareReply::Away
+            {
                 self.shares_due().fetch_add(1, Relaxed); // reported at the next call
                 return;
             }
             point("share: told");
-            let _ = self.table.change(Kind::Shared, key, |now| now.filter(|now| now.detail > 0));
+            let _ = self.table.change(EntryKind::Shared, key, |now| now.filter(|now| now.detail > 0));
         }
     }
 
@@ -150,64 +159,69 @@ impl Ledger<'_> {
     /// This process holds the share from then on.
     fn part_with_charge(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
-        entry: Entry,
+        entry: TableEntry,
         share: ShareKey,
         units: Units,
-    ) -> Result<bool, Refused> {
-        let held = Entry { detail: 1, ..self.entry(entry.device, units) };
-        let known_by = Entry { detail: share.0, ..self.entry(entry.device, Units::ZERO) };
-        self.table.put(Kind::Shared, share.0, held).map_err(|_| Refused)?;
-        let aliased = self.table.put(Kind::Alias, alias(kind, key), known_by);
+    ) -> Result<bool, ChargeRefused> {
+        let held = TableEntry { detail: 1, ..self.entry(entry.device, units) };
+        let known_by = TableEntry { detail: share.0, ..self.entry(entry.device, Units::ZERO) };
+        self.table.put(EntryKind::Shared, share.0, held).map_err(|_| ChargeRefused)?;
+        let aliased = self.table.put(EntryKind::Alias, alias(kind, key), known_by);
         let mut moved = false;
         let _ = self.table.change(kind, key, |now| {
             let same = now.filter(|now| now.serial == entry.serial && aliased.is_ok());
             moved = same.is_some();
-            same.map(|now| Entry { units: Units::ZERO, link: now.link | SHARED, ..now }).or(now)
+            same.map(|now| TableEntry { units: Units::ZERO, link: now.link | SHARED, ..now }).or(now)
         });
         if !moved {
-            self.table.take(Kind::Alias, alias(kind, key), u64::MAX);
-            self.table.take(Kind::Shared, share.0, u64::MAX);
+            self.table.take(EntryKind::Alias, alias(kind, key), u64::MAX);
+            self.table.take(EntryKind::Shared, share.0, u64::MAX);
         }
-        aliased.map(|_| moved).map_err(|_| Refused)
+        aliased.map(|_| moved).map_err(|_| ChargeRefused)
     }
 
     /// Counts this process as a holder of `share`; true if the slice is charged for it already.
-    fn hold(&self, device: DeviceSlot, share: ShareKey, daemon: &impl Daemon) -> Result<bool, Refused> {
+    fn hold(
+        &self,
+        device: DeviceSlot,
+        share: ShareKey,
+        daemon: &impl DaemonLink,
+    ) -> Result<bool, ChargeRefused> {
         let _turn = self.sharing().acquire();
-        let noted = match self.table.find(Kind::Shared, share.0) {
+        let noted = match self.table.find(EntryKind::Shared, share.0) {
             Some(entry) => entry.link == NOTED || entry.units > Units::ZERO,
-            None => self.say(Share::Import(share), daemon) == Shared::Noted,
+            None => self.say(ShareReport::Import(share), daemon) == ShareReply::Noted,
         };
-        let fresh = Entry { link: if noted { NOTED } else { 0 }, ..self.entry(device, Units::ZERO) };
-        let more = |entry: Option<Entry>| {
+        let fresh = TableEntry { link: if noted { NOTED } else { 0 }, ..self.entry(device, Units::ZERO) };
+        let more = |entry: Option<TableEntry>| {
             let entry = entry.unwrap_or(fresh);
-            Some(Entry { detail: entry.detail + 1, ..entry })
+            Some(TableEntry { detail: entry.detail + 1, ..entry })
         };
-        self.table.change(Kind::Shared, share.0, more).map_err(|_| Refused)?;
+        self.table.change(EntryKind::Shared, share.0, more).map_err(|_| ChargeRefused)?;
         Ok(noted)
     }
 
     /// Enters opened memory and charges `units` for it to the share.
     fn opened_share(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
         device: DeviceSlot,
         share: ShareKey,
         units: Units,
-        daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let reserved = self.tenant.charge(device, units, daemon)?;
         let blank = self.entry(device, Units::ZERO);
-        if kind == Kind::Opened {
-            let again = |entry: &Entry| entry.link == share.0;
-            let add = |entry: Option<Entry>| {
-                let entry = entry.filter(again).unwrap_or(Entry { link: share.0, ..blank });
-                Some(Entry { detail: entry.detail + 1, ..entry })
+        if kind == EntryKind::Opened {
+            let again = |entry: &TableEntry| entry.link == share.0;
+            let add = |entry: Option<TableEntry>| {
+                let entry = entry.filter(again).unwrap_or(TableEntry { link: share.0, ..blank });
+                Some(TableEntry { detail: entry.detail + 1, ..entry })
             };
-            let before = self.table.change(Kind::Opened, key, add).map_err(|_| Refused)?;
+            let before = self.table.change(EntryKind::Opened, key, add).map_err(|_| ChargeRefused)?;
             // The driver has closed the memory that was here before, unless it returned the same address again.
             if let Some(gone) = before.filter(|entry| !again(entry)) {
                 (0..gone.detail).for_each(|_| self.let_go(ShareKey(gone.link)));
@@ -217,13 +231,13 @@ impl Ledger<'_> {
             if let Some(gone) = self.table.take(kind, key, u64::MAX) {
                 self.forget(kind, key, gone);
             }
-            let known_by = Entry { detail: share.0, ..blank };
-            self.table.put(Kind::Alias, alias(kind, key), known_by).map_err(|_| Refused)?;
-            let entry = Entry { detail: REFERENCE, link: SHARED, ..blank };
-            self.table.put(kind, key, entry).map_err(|_| Refused)?;
+            let known_by = TableEntry { detail: share.0, ..blank };
+            self.table.put(EntryKind::Alias, alias(kind, key), known_by).map_err(|_| ChargeRefused)?;
+            let entry = TableEntry { detail: REFERENCE, link: SHARED, ..blank };
+            self.table.put(kind, key, entry).map_err(|_| ChargeRefused)?;
         }
-        let _ = self.table.change(Kind::Shared, share.0, |held| {
-            held.map(|held| Entry { units: held.units.saturating_add(units), ..held })
+        let _ = self.table.change(EntryKind::Shared, share.0, |held| {
+            held.map(|held| TableEntry { units: held.units.saturating_add(units), ..held })
         });
         reserved.keep(units);
         Ok(())
@@ -233,13 +247,13 @@ impl Ledger<'_> {
     pub(crate) fn let_go(&self, share: ShareKey) {
         let _turn = self.sharing().acquire();
         let mut last = None;
-        let _ = self.table.change(Kind::Shared, share.0, |entry| {
+        let _ = self.table.change(EntryKind::Shared, share.0, |entry| {
             let entry = entry?;
             if entry.detail != 1 {
-                return Some(Entry { detail: entry.detail.saturating_sub(1), ..entry });
+                return Some(TableEntry { detail: entry.detail.saturating_sub(1), ..entry });
             }
             last = Some(entry);
-            (entry.link == NOTED).then_some(Entry { detail: 0, units: Units::ZERO, ..entry })
+            (entry.link == NOTED).then_some(TableEntry { detail: 0, units: Units::ZERO, ..entry })
         });
         let Some(entry) = last else { return };
         point("share: left");
@@ -252,25 +266,25 @@ impl Ledger<'_> {
     }
 
     /// Ends the share of an entry that left the table.
-    pub(crate) fn forget_shared(&self, kind: Kind, key: u64) {
-        if let Some(known_by) = self.table.take(Kind::Alias, alias(kind, key), u64::MAX) {
+    pub(crate) fn forget_shared(&self, kind: EntryKind, key: u64) {
+        if let Some(known_by) = self.table.take(EntryKind::Alias, alias(kind, key), u64::MAX) {
             self.let_go(ShareKey(known_by.detail));
         }
     }
 
     /// Repeats a report until a reply comes or patience ends.
-    fn say(&self, say: Share, daemon: &impl Daemon) -> Shared {
+    fn say(&self, say: ShareReport, daemon: &impl DaemonLink) -> ShareReply {
         let deadline_ns = daemon.now_ns().saturating_add(PATIENCE_NS);
         loop {
             match daemon.share(say, deadline_ns) {
-                Shared::Away if daemon.now_ns() < deadline_ns => daemon.pause(),
+                ShareReply::Away if daemon.now_ns() < deadline_ns => daemon.pause(),
                 answer => return answer,
             }
         }
     }
 
     /// Sends a report once; one without a reply is repeated later.
-    fn say_once(&self, say: Share, daemon: &impl Daemon) -> Shared {
+    fn say_once(&self, say: ShareReport, daemon: &impl DaemonLink) -> ShareReply {
         daemon.share(say, daemon.now_ns().saturating_add(PATIENCE_NS))
     }
 }
@@ -281,6 +295,6 @@ fn blocks(pointer: u64, bytes: u64) -> Units {
 }
 
 /// Key of an alias. Pointers and handles are below 2^57, so that keys of two kinds never collide.
-pub(crate) const fn alias(kind: Kind, key: u64) -> u64 {
+pub(crate) const fn alias(kind: EntryKind, key: u64) -> u64 {
     key | (kind as u64) << 58
 }

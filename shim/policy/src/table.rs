@@ -15,13 +15,13 @@ mod shard;
 use room::SHARDS;
 use shard::{Place, Shard, read, write};
 
-pub use entry::{Entry, Full, Kind};
-pub use room::{Open, Table};
+pub use entry::{EntryKind, Full, TableEntry};
+pub use room::{EntryTable, Open};
 
-impl Table<'_> {
+impl EntryTable<'_> {
     /// Serial number of `key`'s entry; mostly without a lock, as it is read often and changes rarely.
     #[inline(always)]
-    pub fn serial(&self, kind: Kind, key: u64) -> Option<u64> {
+    pub fn serial(&self, kind: EntryKind, key: u64) -> Option<u64> {
         let shard = self.shard(kind, key);
         if let Some(glance) = shard.door().glance()
             && let Some(serial) = shard.glimpse(kind, key)
@@ -35,7 +35,7 @@ impl Table<'_> {
 
     /// The entry of `key`, if there is one.
     #[cold]
-    pub fn find(&self, kind: Kind, key: u64) -> Option<Entry> {
+    pub fn find(&self, kind: EntryKind, key: u64) -> Option<TableEntry> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
         shard.seek(kind, key).entry()
@@ -47,10 +47,10 @@ impl Table<'_> {
     #[inline(always)]
     pub fn change(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
-        next: impl FnOnce(Option<Entry>) -> Option<Entry>,
-    ) -> Result<Option<Entry>, Full> {
+        next: impl FnOnce(Option<TableEntry>) -> Option<TableEntry>,
+    ) -> Result<Option<TableEntry>, Full> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
         let place = shard.seek(kind, key);
@@ -66,13 +66,13 @@ impl Table<'_> {
 
     /// Inserts an entry under a serial of its own kind; returns the entry before.
     ///
-    /// That serial may be compared with [`Table::moment`] only. It costs less than [`Table::next_serial`], which all
+    /// That serial may be compared with [`EntryTable::moment`] only. It costs less than [`EntryTable::next_serial`], which all
     /// threads share.
     #[inline(always)]
-    pub fn add(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+    pub fn add(&self, kind: EntryKind, key: u64, entry: TableEntry) -> Result<Option<TableEntry>, Full> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
-        let entry = Entry { serial: shard.number(), ..entry };
+        let entry = TableEntry { serial: shard.number(), ..entry };
         match shard.seek(kind, key) {
             Place::Taken(found) => {
                 let before = read(found.cell);
@@ -83,20 +83,20 @@ impl Table<'_> {
         }
     }
 
-    /// A serial below that of every later [`Table::add`] under `key`.
+    /// A serial below that of every later [`EntryTable::add`] under `key`.
     #[inline(always)]
-    pub fn moment(&self, kind: Kind, key: u64) -> u64 {
+    pub fn moment(&self, kind: EntryKind, key: u64) -> u64 {
         self.shard(kind, key).newest()
     }
 
     /// Inserts an entry; returns the one before under the same key, whose object has therefore ended.
-    pub fn put(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+    pub fn put(&self, kind: EntryKind, key: u64, entry: TableEntry) -> Result<Option<TableEntry>, Full> {
         self.change(kind, key, |_| Some(entry))
     }
 
     /// Removes `key` if it was entered no later than `stamp`.
     #[inline(always)]
-    pub fn take(&self, kind: Kind, key: u64, stamp: u64) -> Option<Entry> {
+    pub fn take(&self, kind: EntryKind, key: u64, stamp: u64) -> Option<TableEntry> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
         let Place::Taken(found) = shard.seek(kind, key) else { return None };
@@ -111,8 +111,8 @@ impl Table<'_> {
     pub fn take_next(
         &self,
         cursor: &mut Cursor,
-        wanted: impl Fn(Kind, &Entry) -> bool,
-    ) -> Option<(Kind, u64, Entry)> {
+        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
+    ) -> Option<(EntryKind, u64, TableEntry)> {
         self.walk(cursor, wanted, true)
     }
 
@@ -120,17 +120,17 @@ impl Table<'_> {
     pub fn next(
         &self,
         cursor: &mut Cursor,
-        wanted: impl Fn(Kind, &Entry) -> bool,
-    ) -> Option<(Kind, u64, Entry)> {
+        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
+    ) -> Option<(EntryKind, u64, TableEntry)> {
         self.walk(cursor, wanted, false)
     }
 
     fn walk(
         &self,
         cursor: &mut Cursor,
-        wanted: impl Fn(Kind, &Entry) -> bool,
+        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
         remove: bool,
-    ) -> Option<(Kind, u64, Entry)> {
+    ) -> Option<(EntryKind, u64, TableEntry)> {
         while cursor.shard < SHARDS {
             let shard = Shard::numbered(self, cursor.shard);
             // An empty shard is not worth a lock: an entry that is inserted meanwhile may as well come later.
@@ -155,7 +155,7 @@ impl Table<'_> {
     }
 
     #[inline(always)]
-    fn shard(&self, kind: Kind, key: u64) -> Shard<'_> {
+    fn shard(&self, kind: EntryKind, key: u64) -> Shard<'_> {
         Shard::of(self, kind, key)
     }
 }

@@ -1,7 +1,7 @@
 //! Tables on widths, drains and quanta: `cargo run --release -p arena --example ablation`.
 
 use arena::{Lengths, Load, MS, Policy, Report, S, Setup, Tenant, US, fair, ideal, run};
-use tranche_domain::compute::{Nanos, Priority, Rules, Terms};
+use tranche_domain::compute::{ComputeTerms, Nanos, Priority, Rules};
 
 /// A second to settle and thirty windows.
 const GAME: u64 = 31 * S;
@@ -76,7 +76,7 @@ fn priorities() {
     for kernel in [100 * US, 500 * US, MS, 2 * MS, 10 * MS] {
         let gap = Lengths::Uniform(9 * MS, 29 * MS);
         let load = Load::Rounds { kernels: Lengths::Fixed(MS), batch: 1, gap };
-        let inference = Tenant::new(Terms { priority: Priority::new(1), ..fair(300) }, load);
+        let inference = Tenant::new(ComputeTerms { priority: Priority::new(1), ..fair(300) }, load);
         let setup = Setup::new(vec![inference, Tenant::new(fair(700), Load::saturating(kernel))]);
         let p99 = |setup: &Setup| run(setup, GAME).p99(0) as f64 / MS as f64;
         let report = run(&setup, GAME);

@@ -8,7 +8,7 @@ use tranche_domain::compute::{Instant, Observed};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::Permille;
 use tranche_shm::lease::Lease;
-use tranche_timeshare::{Account, Rounds, Site};
+use tranche_timeshare::{Account, Rounds, SliceSite};
 
 use crate::S;
 use crate::program::{self, CHECK, Life};
@@ -51,7 +51,7 @@ struct Premises {
     tenant: usize,
 }
 
-impl Site for Premises {
+impl SliceSite for Premises {
     fn look(&self, now: Instant, account: &mut Account) -> Observed {
         account.look(now, self.world.records(self.tenant))
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use tranche_shm::DeviceSlot;
-use tranche_shm::compute::{MARKS, Mark, RECORD_WORDS, Record, Tally};
+use tranche_shm::compute::{CompletionMark, ComputeRecord, MARKS, RECORD_WORDS, Tally};
 
 use crate::chance::Chance;
 use crate::{MS, US};
@@ -240,7 +240,9 @@ fn draw(chance: &mut Chance) -> Lie {
     match chance.word() % 20 {
         0 => Lie::Waiting(0),
         1 | 2 => Lie::Waiting(chance.between(1, 3)),
-        3 | 4 => Lie::Marker(if chance.word().is_multiple_of(4) { Mark::MOST_US } else { estimate }),
+        3 | 4 => {
+            Lie::Marker(if chance.word().is_multiple_of(4) { CompletionMark::MOST_US } else { estimate })
+        }
         5 => Lie::Ring(estimate),
         6 | 7 => Lie::Reached,
         8 => Lie::Since(0),
@@ -260,12 +262,12 @@ fn draw(chance: &mut Chance) -> Lie {
 
 /// Does one step that is neither a sleep, a wakeup nor a condition.
 pub fn write(words: &[AtomicU64; RECORD_WORDS], lie: Lie, now: u64) {
-    let (record, Some(device)) = (Record::over(words), DeviceSlot::new(0)) else { return };
+    let (record, Some(device)) = (ComputeRecord::over(words), DeviceSlot::new(0)) else { return };
     let tally = |tally| record.tally(tally);
     let marks = record.marks();
     let mark = |estimate_us: u32| {
         let sequence = (tally(Tally::Sequence).load(Relaxed) as u32).wrapping_add(1);
-        marks.submit(Mark { sequence, device, estimate_us });
+        marks.submit(CompletionMark { sequence, device, estimate_us });
     };
     match lie {
         Lie::Waiting(threads) => tally(Tally::Waiting).store(threads, Release),

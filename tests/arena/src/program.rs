@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
-use tranche_policy::{Awaited, Grant, Host, Launch, Place, Spent, Work};
+use tranche_policy::{Awaited, Grant, Host, Launch, LaunchTarget, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
@@ -185,9 +185,9 @@ impl Thread<'_> {
         }
     }
 
-    fn place(&self, device: usize) -> Place {
+    fn place(&self, device: usize) -> LaunchTarget {
         let context = (self.its().process * 16 + device) as u64 + 1;
-        Place {
+        LaunchTarget {
             device: DeviceSlot::new(device).expect("a tenant has few devices"),
             context,
             stream: context * 1000 + self.its().program.stream,
@@ -268,7 +268,7 @@ impl Launch for One<'_, '_> {
         false
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<LaunchTarget> {
         Some(self.thread.place(self.device))
     }
 

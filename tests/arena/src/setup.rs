@@ -1,7 +1,7 @@
 //! Configuration of a game: tenants, script, policy and hardware.
 
 use simgpu::law::{self, Quirks};
-use tranche_domain::compute::{Priority, Rules, Terms};
+use tranche_domain::compute::{ComputeTerms, Priority, Rules};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::Permille;
@@ -115,14 +115,14 @@ impl Program {
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Compute terms of the slice.
-    pub terms: Terms,
+    pub terms: ComputeTerms,
     /// Threads that launch in the slice.
     pub programs: Vec<Program>,
 }
 
 impl Tenant {
     /// One thread that works from the beginning to the end.
-    pub fn new(terms: Terms, load: Load) -> Self {
+    pub fn new(terms: ComputeTerms, load: Load) -> Self {
         Self { terms, programs: Vec::new() }.and(Program::new(load))
     }
 
@@ -143,7 +143,7 @@ impl Tenant {
 #[derive(Clone, Debug)]
 pub enum Action {
     /// A tenant's terms change.
-    Change(usize, Terms),
+    Change(usize, ComputeTerms),
     /// A tenant's processes stop where they are; work queued on the GPU still runs.
     Stop(usize),
     /// Stopped processes of a tenant continue.
@@ -222,9 +222,9 @@ pub fn name(tenant: usize) -> SliceName {
 }
 
 /// A fair slice of GPU 0.
-pub fn fair(request: u32) -> Terms {
-    Terms {
+pub fn fair(request: u32) -> ComputeTerms {
+    ComputeTerms {
         priority: Priority::DEFAULT,
-        ..Terms::of_mode(ComputeMode::Fair, vec![gpu(0)], permille(request))
+        ..ComputeTerms::of_mode(ComputeMode::Fair, vec![gpu(0)], permille(request))
     }
 }

@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU64;
 use simgpu::law::Timeline;
 use tranche_policy::{GATE_WORDS, Gate, Grant};
 use tranche_shm::Slot;
-use tranche_shm::compute::{MARKS, RECORD_WORDS, Record};
-use tranche_shm::control::{self, Control, ControlWriter, Identity};
+use tranche_shm::compute::{ComputeRecord, MARKS, RECORD_WORDS};
+use tranche_shm::control::{self, Control, ControlWriter, ProcessIdentity};
 
 use crate::US;
 use crate::chance::Chance;
@@ -77,8 +77,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn record(&self) -> Record<'_> {
-        Record::over(self.words_of_record())
+    pub(crate) fn record(&self) -> ComputeRecord<'_> {
+        ComputeRecord::over(self.words_of_record())
     }
 
     pub(crate) fn words_of_record(&self) -> &[AtomicU64; RECORD_WORDS] {
@@ -219,11 +219,14 @@ impl World {
     }
 
     /// The records of a tenant's processes, as long as the daemon takes them for alive.
-    pub(crate) fn records(&self, tenant: usize) -> impl Iterator<Item = (Slot, Identity, Record<'_>)> {
+    pub(crate) fn records(
+        &self,
+        tenant: usize,
+    ) -> impl Iterator<Item = (Slot, ProcessIdentity, ComputeRecord<'_>)> {
         let gone = self.slices[tenant].empty.get();
         let mine = self.processes.iter().filter(move |process| process.tenant == tenant && !gone);
         mine.zip(0..).filter_map(|(process, at)| {
-            let identity = Identity { pid: at + 1, start_time: 1, inner_pid: at + 1 };
+            let identity = ProcessIdentity { pid: at + 1, start_time: 1, inner_pid: at + 1 };
             Some((Slot::new(at as usize)?, identity, process.record()))
         })
     }

@@ -1,7 +1,7 @@
 //! Tenants and daemons that stop or die, and slices over several GPUs.
 
 use arena::{Action, Load, MS, S, Setup, Tenant, US, fair, gpu, permille, run};
-use tranche_domain::compute::Terms;
+use tranche_domain::compute::ComputeTerms;
 use tranche_domain::request::ComputeMode;
 
 /// Loads of a victim that is killed or stopped, and the kernel that then runs to its end.
@@ -77,8 +77,8 @@ fn killed_daemon_stalls_nobody_for_50_ms_and_shares_are_right_again_after_it_ret
     }
 }
 
-fn on(gpus: &[u8], request: u32) -> Terms {
-    Terms::of_mode(ComputeMode::Fair, gpus.iter().copied().map(gpu).collect(), permille(request))
+fn on(gpus: &[u8], request: u32) -> ComputeTerms {
+    ComputeTerms::of_mode(ComputeMode::Fair, gpus.iter().copied().map(gpu).collect(), permille(request))
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Gangs whose slices do something else than wait for each other.
 
 use arena::{Lies, Load, MS, S, Setup, Tenant, US, fair, gpu, run};
-use tranche_domain::compute::{Gang, Terms};
+use tranche_domain::compute::{ComputeTerms, Gang};
 
 const GAME: u64 = 11 * S;
 
-fn of_gang(terms: Terms, number: u8) -> Terms {
+fn of_gang(terms: ComputeTerms, number: u8) -> ComputeTerms {
     let gang = Gang { owner_uid: 1, name: "ranks".parse().expect("a label names a gang") };
-    Terms { gang: Some(gang), gpus: vec![gpu(number)], ..terms }
+    ComputeTerms { gang: Some(gang), gpus: vec![gpu(number)], ..terms }
 }
 
 /// A closed slice is let in for work of a mate, which may never end: shares hold all the same.
@@ -21,7 +21,7 @@ fn work_of_a_mate_that_never_ends_buys_no_share() {
                 Tenant::new(fair(900), Load::saturating(200 * US)),
                 Tenant::new(of_gang(fair(100), 0), Load::saturating(length)),
                 Tenant::new(of_gang(fair(100), 1), mates),
-                Tenant::new(Terms { gpus: vec![gpu(1)], ..fair(900) }, Load::saturating(200 * US)),
+                Tenant::new(ComputeTerms { gpus: vec![gpu(1)], ..fair(900) }, Load::saturating(200 * US)),
             ];
             let report = run(&Setup::new(tenants), GAME);
             let part = |own, other| {

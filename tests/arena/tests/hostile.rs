@@ -77,7 +77,7 @@ fn slice_that_slept_beside_a_stuck_record_takes_only_its_share() {
 
 #[test]
 fn slice_that_slept_beside_a_limited_one_takes_only_its_share() {
-    let strict = tranche_domain::compute::Terms::of_mode(
+    let strict = tranche_domain::compute::ComputeTerms::of_mode(
         tranche_domain::request::ComputeMode::Strict,
         vec![arena::gpu(0)],
         arena::permille(100),

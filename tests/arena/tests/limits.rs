@@ -3,11 +3,11 @@
 use arena::{
     Action, Delays, Lengths, Load, MS, Program, Report, S, Setup, Tenant, US, fair, gpu, permille, run,
 };
-use tranche_domain::compute::Terms;
+use tranche_domain::compute::ComputeTerms;
 use tranche_domain::request::ComputeMode;
 
-fn strict(share: u32) -> Terms {
-    Terms::of_mode(ComputeMode::Strict, vec![gpu(0)], permille(share))
+fn strict(share: u32) -> ComputeTerms {
+    ComputeTerms::of_mode(ComputeMode::Strict, vec![gpu(0)], permille(share))
 }
 
 fn mixed(low: u64, high: u64) -> Load {
@@ -165,7 +165,7 @@ fn part(report: &Report, tenant: usize, from: u64, to: u64) -> f64 {
 
 #[test]
 fn best_effort_runs_on_what_is_idle_and_is_not_forgotten() {
-    let nothing = Terms::of_mode(ComputeMode::BestEffort, vec![gpu(0)], permille(0));
+    let nothing = ComputeTerms::of_mode(ComputeMode::BestEffort, vec![gpu(0)], permille(0));
     let busy = Tenant::new(fair(500), Load::saturating(MS)).lives(0, 10 * S);
     let setup = Setup::new(vec![busy, Tenant::new(nothing, Load::saturating(MS))]);
     let report = run(&setup, 15 * S);
@@ -222,7 +222,7 @@ fn grain(kernel: u64) -> f64 {
 fn a_frozen_slice_stops_within_its_queue_and_goes_on_when_thawed() {
     let load = Load::saturating(MS);
     let mut setup = Setup::new(vec![Tenant::new(fair(500), load), Tenant::new(fair(500), load)]);
-    let frozen = Terms { frozen: true, ..fair(500) };
+    let frozen = ComputeTerms { frozen: true, ..fair(500) };
     setup.script = vec![(2 * S, Action::Change(0, frozen)), (3 * S, Action::Change(0, fair(500)))];
     let report = run(&setup, 5 * S);
     assert_eq!(report.ran(0, 2 * S + 20 * MS, 3 * S), 0);

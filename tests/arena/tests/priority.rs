@@ -1,12 +1,12 @@
 //! An inference service beside training.
 
 use arena::{Lengths, Load, MS, Policy, Report, S, Setup, Tenant, US, fair, run};
-use tranche_domain::compute::{Priority, Terms};
+use tranche_domain::compute::{ComputeTerms, Priority};
 
 /// Fifty requests a second of one kernel of a millisecond.
 fn inference() -> Tenant {
     let load = Load::Rounds { kernels: Lengths::Fixed(MS), batch: 1, gap: Lengths::Uniform(9 * MS, 29 * MS) };
-    Tenant::new(Terms { priority: Priority::new(1), ..fair(300) }, load)
+    Tenant::new(ComputeTerms { priority: Priority::new(1), ..fair(300) }, load)
 }
 
 fn beside(kernel: u64) -> (Report, Report, Report) {
@@ -49,7 +49,7 @@ fn training_keeps_what_inference_leaves() {
 
 #[test]
 fn a_high_priority_takes_no_more_than_its_request_from_others() {
-    let greedy = Terms { priority: Priority::new(5), ..fair(300) };
+    let greedy = ComputeTerms { priority: Priority::new(5), ..fair(300) };
     let setup = Setup::new(vec![
         Tenant::new(greedy, Load::saturating(MS)),
         Tenant::new(fair(700), Load::saturating(MS)),
@@ -61,7 +61,7 @@ fn a_high_priority_takes_no_more_than_its_request_from_others() {
 
 #[test]
 fn what_nobody_was_promised_goes_by_priority() {
-    let first = Terms { priority: Priority::new(5), ..fair(200) };
+    let first = ComputeTerms { priority: Priority::new(5), ..fair(200) };
     let setup = Setup::new(vec![
         Tenant::new(first, Load::saturating(MS)),
         Tenant::new(fair(300), Load::saturating(MS)),

@@ -8,7 +8,7 @@ mod messages;
 mod region;
 mod usage;
 
-use tranche_shm::compute::{self, Mark};
+use tranche_shm::compute::{self, CompletionMark};
 use tranche_shm::credit::{Credit, UNIT_BYTES};
 use tranche_shm::lease::Lease;
 use tranche_shm::{ABI, MAX_DEVICES, MAX_SLOTS, control as control_region, message};
@@ -43,7 +43,7 @@ fn constants(description: &mut Description) {
     number("compute::MARKS", compute::MARKS as u64);
     number("credit::UNIT_BYTES", UNIT_BYTES);
     number("Credit::MOST", Credit::MOST.get().into());
-    number("Mark::MOST_US", Mark::MOST_US.into());
+    number("Mark::MOST_US", CompletionMark::MOST_US.into());
     number("Lease::MOST_DEPTH_US", Lease::MOST_DEPTH_US.into());
     number("Lease::MOST_LEAST", Lease::MOST_LEAST.into());
     number("message::FRAME_BYTES", message::FRAME_BYTES as u64);

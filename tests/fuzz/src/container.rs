@@ -1,7 +1,7 @@
 //! A node's CDI description of its GPUs, of any content, and its effect in a slice's containers.
 
 use tranche_cdi::spec::{ContainerEdits, Spec};
-use tranche_cdi::{Facts, Governed, Gpu, Injection, NodeSpec, Shim};
+use tranche_cdi::{CdiGpu, Facts, GovernedLibrary, Injection, NodeSpec, Shim};
 use tranche_domain::id::GpuUuid;
 
 /// The file as `tranched` reads it.
@@ -20,8 +20,8 @@ pub fn container(data: &[u8]) {
 }
 
 /// The GPU that the corpus describes.
-fn gpu() -> Gpu {
-    Gpu { uuid: GpuUuid::from_bytes([0x11; 16]), index: 0 }
+fn gpu() -> CdiGpu {
+    CdiGpu { uuid: GpuUuid::from_bytes([0x11; 16]), index: 0 }
 }
 
 fn document(facts: &Facts, whole: bool) {
@@ -46,11 +46,11 @@ fn document(facts: &Facts, whole: bool) {
 }
 
 fn governed(edits: &ContainerEdits, facts: &Facts) {
-    let aliases = Governed::ALL.map(Governed::alias);
+    let aliases = GovernedLibrary::ALL.map(GovernedLibrary::alias);
     for mount in edits.mounts.iter().filter(|mount| !aliases.contains(&mount.container_path)) {
         assert!(![&facts.cuda.file, &facts.nvml.file].contains(&&mount.host_path), "{mount:?}");
-        assert_eq!(Governed::named(&mount.host_path), None, "{mount:?}");
+        assert_eq!(GovernedLibrary::named(&mount.host_path), None, "{mount:?}");
         let shim = ["/shim/libcuda", "/shim/libnvml"].contains(&mount.host_path.as_str());
-        assert!(shim || Governed::named(&mount.container_path).is_none(), "{mount:?}");
+        assert!(shim || GovernedLibrary::named(&mount.container_path).is_none(), "{mount:?}");
     }
 }

@@ -19,15 +19,15 @@ use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tranche_agent::{
-    Access, Contexts, Foreigners, Layout, OverCap, Reach, Retention, Settings, Transfers, serve,
+    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, OverCap, Retention, Settings, Transfers, serve,
 };
-use tranche_domain::truth::Violations;
+use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1::{self, node_client::NodeClient};
 use tranche_shm::compute::{self, RECORD_WORDS};
 use tranche_shm::credit::Units;
-use tranche_shm::message::{FRAME_BYTES, Reply, Request, ShareKey};
+use tranche_shm::message::{DaemonReply, FRAME_BYTES, ProcessRequest, ShareKey};
 use tranche_shm::{DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot};
 
 use crate::input::Input;
@@ -88,10 +88,10 @@ impl Desk {
         let directory = tempfile::tempdir().expect("a folder can be made");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("threads can be made");
-        let layout = Layout {
+        let layout = DaemonPaths {
             runtime: directory.path().join("run"),
             state: directory.path().join("state"),
-            reach: Reach::of_this_process(),
+            reach: DaemonScope::of_this_process(),
         };
         let socket = layout.runtime.join("tranched.sock");
         // Locked for as long as the process lives.
@@ -153,7 +153,7 @@ impl Desk {
     }
 }
 
-fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
+fn settings(layout: DaemonPaths, shim: std::path::PathBuf) -> Settings {
     Settings {
         layout,
         lacks_user: false,
@@ -164,7 +164,7 @@ fn settings(layout: Layout, shim: std::path::PathBuf) -> Settings {
         contexts: Contexts::assumed(Bytes::mib(1)),
         seals_regions: false,
         over_cap: OverCap::Report,
-        violations: Violations::Report,
+        violations: ViolationPolicy::Report,
         foreigners: Foreigners::Report,
         fault_quiet: Duration::from_secs(2),
         ended_jobs: Retention::DEFAULT,
@@ -194,11 +194,11 @@ fn null() -> File {
 fn attach(socket: &Path) -> Option<Guest> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).expect("that is a time");
-    stream.write_all(&Request::hello(None).encode()).ok()?;
+    stream.write_all(&ProcessRequest::hello(None).encode()).ok()?;
     let mut frame = [0; FRAME_BYTES];
     stream.read_exact(&mut frame).ok()?;
-    match Reply::decode(&frame) {
-        Ok(Reply::Welcome { slot, .. }) => Some(Guest { stream, slot, sent: 0 }),
+    match DaemonReply::decode(&frame) {
+        Ok(DaemonReply::Welcome { slot, .. }) => Some(Guest { stream, slot, sent: 0 }),
         other => panic!("a proper hello was answered by {other:?}"),
     }
 }
@@ -222,10 +222,10 @@ fn send_request(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
     let (kind, units) = (input.below(4)?, Units::new(input.number()? as u32));
     let key = ShareKey(input.number()?);
     let request = match kind {
-        0 => Request::Credit { device, want: units },
-        1 => Request::Export { device, key, units },
-        2 => Request::Import { key },
-        _ => Request::Drop { key },
+        0 => ProcessRequest::Credit { device, want: units },
+        1 => ProcessRequest::Export { device, key, units },
+        2 => ProcessRequest::Import { key },
+        _ => ProcessRequest::Drop { key },
     };
     if guest.sent.is_multiple_of(FRAME_BYTES) && guest.stream.write_all(&request.encode()).is_ok() {
         read_reply(guest);
@@ -250,7 +250,7 @@ fn send_bytes(guest: &mut Guest, input: &mut Input<'_>) -> Option<()> {
 fn read_reply(guest: &mut Guest) {
     let mut frame = [0; FRAME_BYTES];
     if guest.stream.read_exact(&mut frame).is_ok() {
-        assert!(Reply::decode(&frame).is_ok(), "the daemon sent {frame:?}");
+        assert!(DaemonReply::decode(&frame).is_ok(), "the daemon sent {frame:?}");
     }
 }
 

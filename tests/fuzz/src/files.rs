@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 
 use tempfile::TempDir;
-use tranche_domain::event::{Event, Kind, Severity};
+use tranche_domain::event::{Event, EventKind, Severity};
 use tranche_domain::sharing::Sharing;
 
 use crate::change::{Change, Legacy, replay, whole};
@@ -56,7 +56,7 @@ fn event() -> Event {
         seq: 7,
         time_unix_ms: 8,
         severity: Severity::Info,
-        kind: Kind::SliceCreated,
+        kind: EventKind::SliceCreated,
         slice: None,
         gpu: None,
         pid: None,

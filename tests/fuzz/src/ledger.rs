@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tranche_domain::ledger::{Answer, Ledger, Standing};
+use tranche_domain::ledger::{CapRelation, CreditReply, GrantLedger};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
@@ -22,7 +22,7 @@ pub fn ledger(data: &[u8]) {
 }
 
 fn drive(input: &mut Input<'_>) -> Option<()> {
-    let (mut ledger, mut words) = (Ledger::new(Bytes::mib(input.byte()?.into())), Words::new());
+    let (mut ledger, mut words) = (GrantLedger::new(Bytes::mib(input.byte()?.into())), Words::new());
     loop {
         let (step, seat) = (input.below(7)?, Seat(input.below(5)?.into()));
         match step {
@@ -60,23 +60,23 @@ fn drive(input: &mut Input<'_>) -> Option<()> {
     }
 }
 
-fn charge(ledger: &mut Ledger, words: &mut Words, seat: Seat, want: Bytes) {
-    let was_over = ledger.standing() != Standing::Within;
+fn charge(ledger: &mut GrantLedger, words: &mut Words, seat: Seat, want: Bytes) {
+    let was_over = ledger.standing() != CapRelation::Within;
     let held: Bytes = words.values().map(|(_, used)| *used).sum();
     let before = ledger.clone();
     // A recall of all that was planned is followed by an answer: more turns than that are a livelock.
     for turn in 0.. {
         assert!(turn < 3, "the recalls do not end");
         match ledger.ask(seat, want, |seat| unused(words, seat)) {
-            Answer::Enough => break,
-            Answer::Grant(more) => {
+            CreditReply::Enough => break,
+            CreditReply::Grant(more) => {
                 assert!(!was_over && more > Bytes::ZERO);
                 let word = words.entry(seat).or_default();
                 word.0 = word.0.saturating_add(more);
                 break;
             }
-            Answer::Recall(plan) => recall(ledger, words, plan),
-            Answer::Exhausted => {
+            CreditReply::Recall(plan) => recall(ledger, words, plan),
+            CreditReply::Exhausted => {
                 let fits = held.saturating_add(want) <= ledger.cap();
                 assert!(was_over || !fits, "refused although it would have fitted");
                 assert!(turn > 0 || *ledger == before, "a refusal changes nothing");
@@ -89,7 +89,7 @@ fn charge(ledger: &mut Ledger, words: &mut Words, seat: Seat, want: Bytes) {
     assert!(word.1 <= word.0, "the answer covers the request");
 }
 
-fn recall(ledger: &mut Ledger, words: &mut Words, plan: Vec<(Seat, Bytes)>) {
+fn recall(ledger: &mut GrantLedger, words: &mut Words, plan: Vec<(Seat, Bytes)>) {
     for (seat, most) in plan {
         assert!(most > Bytes::ZERO && most <= unused(words, seat), "a recall takes unused credit only");
         let word = words.entry(seat).or_default();
@@ -99,10 +99,10 @@ fn recall(ledger: &mut Ledger, words: &mut Words, plan: Vec<(Seat, Bytes)>) {
 }
 
 /// Restores a successor's ledger from the words, in either order with the same result.
-fn restart(ledger: &mut Ledger, words: &Words) {
-    let within = ledger.standing() == Standing::Within;
+fn restart(ledger: &mut GrantLedger, words: &Words) {
+    let within = ledger.standing() == CapRelation::Within;
     let take_over = |seats: &mut dyn Iterator<Item = (&Seat, &(Bytes, Bytes))>| {
-        let mut fresh = Ledger::new(ledger.cap());
+        let mut fresh = GrantLedger::new(ledger.cap());
         for (seat, (granted, used)) in seats {
             let kept = fresh.restore(*seat, *granted, *used);
             assert!(kept >= *used && (kept <= *granted || kept == *used));
@@ -119,13 +119,13 @@ fn restart(ledger: &mut Ledger, words: &Words) {
     }
 }
 
-fn check(ledger: &Ledger, words: &Words) {
+fn check(ledger: &GrantLedger, words: &Words) {
     let granted: Bytes = words.values().map(|(granted, _)| *granted).sum();
     assert!(words.values().all(|(granted, used)| used <= granted));
     assert!(granted <= ledger.total(), "a word holds what the ledger does not know of");
     match ledger.standing() {
-        Standing::Within => assert_eq!(ledger.total().saturating_add(ledger.uncommitted()), ledger.cap()),
-        Standing::Over(excess) => {
+        CapRelation::Within => assert_eq!(ledger.total().saturating_add(ledger.uncommitted()), ledger.cap()),
+        CapRelation::Over(excess) => {
             assert_eq!(ledger.total(), ledger.cap().saturating_add(excess));
             assert_eq!(ledger.uncommitted(), Bytes::ZERO);
         }

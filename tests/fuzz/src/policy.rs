@@ -4,8 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tranche_policy::{Answer, BLOCK_BYTES, Claim, Daemon, Extent, Kind, Ledger, Owner, Tenant};
-use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
+use tranche_policy::{
+    BLOCK_BYTES, Claim, CreditResult, DaemonLink, EntryKind, Extent, Ledger, Owner, Tenant,
+};
+use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, ProcessIdentity};
 use tranche_shm::credit::Units;
 use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
@@ -55,7 +57,7 @@ impl<'a> Slice<'a> {
         let writer = ControlWriter::init(&words.control, 1, 1).expect("long enough");
         let context = Units::within(CONTEXT);
         writer.set_limits(device(), DeviceLimits { uuid: [1; 16], cap_bytes: CAP, context });
-        writer.occupy(slot(), Identity { pid: 1, ..Identity::default() });
+        writer.occupy(slot(), ProcessIdentity { pid: 1, ..ProcessIdentity::default() });
         let usage = Usage::init(&words.usage, 1).expect("long enough");
         usage.clear(slot());
         Self(words)
@@ -78,16 +80,16 @@ impl<'a> Slice<'a> {
     }
 }
 
-impl Daemon for Slice<'_> {
-    fn ask(&self, device: DeviceSlot, want: Units, _: u64) -> Answer {
+impl DaemonLink for Slice<'_> {
+    fn ask(&self, device: DeviceSlot, want: Units, _: u64) -> CreditResult {
         let word = self.tenant().usage.credit(slot(), device);
         let (free, missing) = (Units::within(CAP).saturating_sub(word.load().granted), want);
         let missing = missing.saturating_sub(word.load().unused());
         if missing > free {
-            return Answer::Exhausted;
+            return CreditResult::Exhausted;
         }
         word.grant(missing);
-        Answer::Granted
+        CreditResult::Granted
     }
 
     fn now_ns(&self) -> u64 {
@@ -162,7 +164,7 @@ fn drive(slice: &Slice<'_>, driver: &mut Driver, input: &mut Input<'_>) -> Optio
             0 | 1 => allocate(slice, driver, size(input)?, input.byte()?, fails),
             2 | 3 => {
                 let pointer = pick(&driver.plain.borrow(), input.byte()?);
-                let freed = ledger.free(Kind::Memory, pointer, || result);
+                let freed = ledger.free(EntryKind::Memory, pointer, || result);
                 if freed.is_ok() {
                     driver.plain.borrow_mut().remove(&pointer);
                 }
@@ -228,7 +230,7 @@ fn allocate(slice: &Slice<'_>, driver: &Driver, bytes: u64, gap: u8, fails: bool
         Ok((pointer, extent))
     };
     let undo = |pointer| _ = driver.plain.borrow_mut().remove(&pointer);
-    let _ = slice.ledger().allocate(Kind::Memory, claim(extent), slice, give, undo);
+    let _ = slice.ledger().allocate(EntryKind::Memory, claim(extent), slice, give, undo);
 }
 
 /// A pool that grows by 8 MiB at a time, and keeps its memory until it is trimmed.
@@ -298,7 +300,7 @@ fn finish(slice: &Slice<'_>, driver: &mut Driver) {
     let ledger = slice.ledger();
     let ok = || Ok::<_, ()>(());
     for pointer in std::mem::take(&mut *driver.plain.borrow_mut()).into_keys() {
-        let _ = ledger.free(Kind::Memory, pointer, ok);
+        let _ = ledger.free(EntryKind::Memory, pointer, ok);
     }
     for (address, (bytes, handle)) in std::mem::take(&mut driver.mapped) {
         let _ = ledger.unmap(address, bytes, ok);

@@ -3,18 +3,18 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tranche_domain::ledger::Ledger;
+use tranche_domain::ledger::GrantLedger;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
-use tranche_policy::{Answer, Daemon, Tenant};
-use tranche_shm::compute::{self, Compute, Mark, Marks, Tally};
-use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
+use tranche_policy::{CreditResult, DaemonLink, Tenant};
+use tranche_shm::compute::{self, CompletionMark, ComputeRecords, MarkRing, Tally};
+use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, ProcessIdentity};
 use tranche_shm::credit::{Credit, Units};
 use tranche_shm::lease::Lease;
 use tranche_shm::usage::{Counter, Usage};
 use tranche_shm::{DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot};
 
-use crate::account::Account;
+use crate::account::LedgerAccount;
 use crate::input::Input;
 
 struct Words {
@@ -52,7 +52,7 @@ pub fn regions(data: &[u8]) {
 fn spoil<'a>(words: &'a Words, input: &mut Input<'_>, touched: &mut Vec<&'a AtomicU64>) -> Option<()> {
     let writer = ControlWriter::init(&words.control, 1, 1).expect("long enough");
     writer.set_limits(device(), DeviceLimits { cap_bytes: 64 << 20, ..DeviceLimits::default() });
-    writer.occupy(slot(0), Identity { pid: 1, ..Identity::default() });
+    writer.occupy(slot(0), ProcessIdentity { pid: 1, ..ProcessIdentity::default() });
     Usage::init(&words.usage, 1).expect("long enough");
     for _ in 0..64 {
         let region = if input.below(2)? == 0 { &words.control } else { &words.usage };
@@ -102,11 +102,11 @@ fn as_tenant(words: &Words) {
 fn as_daemon(words: &Words, input: &mut Input<'_>) {
     let Ok(usage) = Usage::attach(&words.usage).or_else(|_| Usage::init(&words.usage, 1)) else { return };
     let cap = Bytes::mib(64);
-    let mut ledger = Ledger::new(cap);
+    let mut ledger = GrantLedger::new(cap);
     let seats = || (0..4u16).map(Seat);
     let word = |seat: Seat| usage.credit(slot(seat.0.into()), device());
     loop {
-        let mut account = Account { ledger: &mut ledger, words: word };
+        let mut account = LedgerAccount { ledger: &mut ledger, words: word };
         let Some(step) = input.below(5) else { break };
         let Some(seat) = input.below(4).map(|seat| Seat(seat.into())) else { break };
         match step {
@@ -139,9 +139,9 @@ fn as_daemon(words: &Words, input: &mut Input<'_>) {
             }
         }
     }
-    let mut successor = Ledger::new(cap);
+    let mut successor = GrantLedger::new(cap);
     for seat in seats() {
-        Account { ledger: &mut successor, words: word }.take_over(seat, None);
+        LedgerAccount { ledger: &mut successor, words: word }.take_over(seat, None);
         let used = word(seat).load();
         assert!(
             successor.granted(seat).get() >= used.used.min(used.granted).bytes(),
@@ -156,25 +156,25 @@ fn as_judge(words: &Words) {
     for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
         let outstanding = record.marks().outstanding(device);
         assert!(outstanding.marks as usize <= compute::MARKS);
-        assert!(outstanding.estimate_us <= u64::from(outstanding.marks) * u64::from(Mark::MOST_US));
+        assert!(outstanding.estimate_us <= u64::from(outstanding.marks) * u64::from(CompletionMark::MOST_US));
     }
     let next = record.tally(Tally::Sequence).load(Relaxed).wrapping_add(1) as u32;
-    record.marks().submit(Mark { sequence: next, device: device(), estimate_us: 1 });
+    record.marks().submit(CompletionMark { sequence: next, device: device(), estimate_us: 1 });
     assert!(record.marks().pending().any(|mark| mark.sequence == next), "submitted, and not pending");
     record.marks().finish(next);
-    assert!(record.marks().has_room(next), "done, and in the way: {}", Marks::done_offset(next));
+    assert!(record.marks().has_room(next), "done, and in the way: {}", MarkRing::done_offset(next));
 }
 
-fn records(words: &Words) -> Compute<'_> {
-    Compute::known(&words.usage).expect("long enough")
+fn records(words: &Words) -> ComputeRecords<'_> {
+    ComputeRecords::known(&words.usage).expect("long enough")
 }
 
 /// A daemon that refuses each request.
 struct Deaf;
 
-impl Daemon for Deaf {
-    fn ask(&self, _: DeviceSlot, _: Units, _: u64) -> Answer {
-        Answer::Refused
+impl DaemonLink for Deaf {
+    fn ask(&self, _: DeviceSlot, _: Units, _: u64) -> CreditResult {
+        CreditResult::Refused
     }
 
     fn now_ns(&self) -> u64 {

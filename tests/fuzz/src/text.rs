@@ -8,7 +8,7 @@ use tranche_agent::Config;
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::request::Share;
 
-use crate::state::State;
+use crate::state::StateFile;
 
 /// Checks that a value is the same after printing and parsing, and that a refusal has a message.
 fn reads_back<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
@@ -58,10 +58,10 @@ pub fn plugin_configuration(data: &[u8]) {
 
 /// The state file: a parsed state is the same after writing and parsing, a refusal has a message.
 pub fn state_file(data: &[u8]) {
-    match State::parse(data) {
+    match StateFile::parse(data) {
         Ok(state) => {
             let text = serde_json::to_vec(&state).expect("what was read can be written");
-            assert_eq!(State::parse(&text).as_ref(), Ok(&state));
+            assert_eq!(StateFile::parse(&text).as_ref(), Ok(&state));
         }
         Err(why) => assert!(!why.is_empty()),
     }

@@ -12,17 +12,17 @@ use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, Share, SliceRequest};
 use tranche_domain::view::{NodeView, RemainingView};
 use tranche_rpc::{JobListing, ProjectWish, v1};
-use tranche_shm::message::{FRAME_BYTES, Reply, Request};
+use tranche_shm::message::{DaemonReply, FRAME_BYTES, ProcessRequest};
 
 /// Frames: each that is decoded is encoded as the same bytes, so that no two mean the same.
 pub fn messages(data: &[u8]) {
     for chunk in data.chunks(FRAME_BYTES) {
         let mut frame = [0; FRAME_BYTES];
         frame[..chunk.len()].copy_from_slice(chunk);
-        if let Ok(request) = Request::decode(&frame) {
+        if let Ok(request) = ProcessRequest::decode(&frame) {
             assert_eq!(request.encode(), frame);
         }
-        if let Ok(reply) = Reply::decode(&frame) {
+        if let Ok(reply) = DaemonReply::decode(&frame) {
             assert_eq!(reply.encode(), frame);
         }
     }

@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use tranche_domain::ledger::Ledger as Books;
+use tranche_domain::ledger::GrantLedger as Books;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
-use crate::charge::Share;
+use crate::charge::ShareReport;
 use crate::common::Common;
 use crate::credit::Units;
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent};
@@ -15,7 +15,7 @@ use crate::ledger::{Claim, Ledger, Owner};
 use crate::message::ShareKey;
 use crate::piece::{Gone, PASSED_ON};
 use crate::shares::{Change, Legacy, replay};
-use crate::table::Kind;
+use crate::table::EntryKind;
 use crate::word::step;
 use crate::world::{self, PROCESSES, Socket, Variant, World, device, seat};
 
@@ -52,7 +52,7 @@ impl World {
             Ok::<_, Gone>((address, extent))
         };
         let undo = |_| unreachable!("whole blocks cost what was charged");
-        self.ledger(process).allocate(Kind::Memory, claim, &self.socket(process), driver, undo).is_ok()
+        self.ledger(process).allocate(EntryKind::Memory, claim, &self.socket(process), driver, undo).is_ok()
     }
 
     /// Frees blocks that were created and not exported.
@@ -62,7 +62,7 @@ impl World {
             self.held[process].fetch_sub(blocks * BLOCK.get(), Relaxed);
             Ok::<_, Gone>(())
         };
-        self.ledger(process).free(Kind::Memory, address, driver).expect("it is there");
+        self.ledger(process).free(EntryKind::Memory, address, driver).expect("it is there");
         self.flush(process);
     }
 
@@ -72,7 +72,7 @@ impl World {
         self.held[process].fetch_sub(blocks * BLOCK.get(), Relaxed);
         self.piece.units.store(blocks * BLOCK.get(), Relaxed);
         self.piece.holders.fetch_or(1 << process, AcqRel);
-        let done = self.ledger(process).export(Kind::Memory, address, KEY, &self.socket(process));
+        let done = self.ledger(process).export(EntryKind::Memory, address, KEY, &self.socket(process));
         done.expect("whole blocks cost nothing more");
         self.piece.holders.fetch_or(PASSED_ON, AcqRel);
     }
@@ -80,7 +80,7 @@ impl World {
     /// Frees the blocks that this process exported.
     pub fn free_exported(&self, process: usize, address: u64) {
         let driver = || self.let_go(process);
-        self.ledger(process).free(Kind::Memory, address, driver).expect("it is there");
+        self.ledger(process).free(EntryKind::Memory, address, driver).expect("it is there");
         self.flush(process);
     }
 
@@ -99,7 +99,9 @@ impl World {
             self.piece.join(process).map(|()| (address, Units::new(self.piece.units.load(Relaxed))))
         };
         let undo = |_| self.piece.leave(process);
-        self.ledger(process).import(Kind::Opened, device(), KEY, &self.socket(process), driver, undo).is_ok()
+        self.ledger(process)
+            .import(EntryKind::Opened, device(), KEY, &self.socket(process), driver, undo)
+            .is_ok()
     }
 
     /// Closes the opened piece.
@@ -136,7 +138,7 @@ impl World {
 
 impl World {
     /// Carries out a process's message about the piece; true if the daemon has recorded it.
-    pub(crate) fn carry_out(&self, books: &mut world::Books, process: usize, message: Share) -> bool {
+    pub(crate) fn carry_out(&self, books: &mut world::Books, process: usize, message: ShareReport) -> bool {
         let mut ledger = books.ledger.take().expect("serve restores it");
         self.observe(&mut ledger, books.seated);
         let word = self.tenant(process).usage.credit(world::slot(process), device());
@@ -154,7 +156,7 @@ impl World {
             publish: |ledgers: &[Books]| self.publish_unless_late(ledgers),
         };
         let done = match message {
-            Share::Export(_, key, units) if self.variant == Variant::HandsOverInTwoSteps => {
+            ShareReport::Export(_, key, units) if self.variant == Variant::HandsOverInTwoSteps => {
                 word.release(units);
                 loom::thread::yield_now();
                 word.recall(units);
@@ -162,13 +164,13 @@ impl World {
                 common.sharing.export(who, key.0, 0, Bytes::new(units.bytes()));
                 true
             }
-            Share::Export(_, key, units) => common.export(who, 0, key.0, units, word),
-            Share::Import(key) => common.import(who, key.0),
-            Share::Drop(_) if self.variant == Variant::DropsForAll => {
+            ShareReport::Export(_, key, units) => common.export(who, 0, key.0, units, word),
+            ShareReport::Import(key) => common.import(who, key.0),
+            ShareReport::Drop(_) if self.variant == Variant::DropsForAll => {
                 seats.into_iter().for_each(|seat| common.leave(seat));
                 true
             }
-            Share::Drop(key) => {
+            ShareReport::Drop(key) => {
                 common.drop_one(who, key.0);
                 true
             }

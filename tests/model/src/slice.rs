@@ -1,6 +1,6 @@
 //! Two processes with credit in hand and no daemon.
 
-use crate::control::{self, Control, ControlWriter, Identity};
+use crate::control::{self, Control, ControlWriter, ProcessIdentity};
 use crate::credit::Units;
 use crate::usage::{self, Usage};
 use crate::word::AtomicU64;
@@ -22,7 +22,7 @@ impl Slice {
         let writer = ControlWriter::init(&control, 1, 1).expect("as long as the region");
         let region = Usage::init(&usage, 1).expect("as long as the region");
         for process in [0, 1] {
-            writer.occupy(slot(process), Identity { pid: 1, ..Identity::default() });
+            writer.occupy(slot(process), ProcessIdentity { pid: 1, ..ProcessIdentity::default() });
             region.credit(slot(process), device()).grant(Units::new(9));
         }
         let slice = Self { control, usage };

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use loom::sync::Mutex;
-use tranche_domain::ledger::Ledger;
+use tranche_domain::ledger::GrantLedger;
 use tranche_domain::sharing::Sharing;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 
-use crate::account::Account;
-use crate::charge::{Answer, Daemon, Reservation, Share, Shared, Tenant};
-use crate::control::{self, Control, ControlWriter, DeviceLimits, Identity};
+use crate::account::LedgerAccount;
+use crate::charge::{CreditResult, DaemonLink, Reservation, ShareReply, ShareReport, Tenant};
+use crate::control::{self, Control, ControlWriter, DeviceLimits, ProcessIdentity};
 use crate::credit::{Credit, CreditWord, Units};
 use crate::piece::Piece;
 use crate::shares::Change;
@@ -37,7 +37,7 @@ pub struct World {
 /// State of the daemon. One that died leaves only the words, its notes, and what is on disk.
 pub(crate) struct Books {
     cap: Bytes,
-    pub(crate) ledger: Option<Ledger>,
+    pub(crate) ledger: Option<GrantLedger>,
     pub(crate) sharing: Sharing,
     pub(crate) notes: Vec<Change>,
     pub(crate) seated: [bool; 2],
@@ -88,13 +88,16 @@ impl World {
         let cap_bytes = Units::new(cap).bytes();
         writer.set_limits(device(), DeviceLimits { cap_bytes, ..DeviceLimits::default() });
         for process in PROCESSES {
-            writer.occupy(slot(process), Identity { pid: process as u32 + 1, ..Identity::default() });
+            writer.occupy(
+                slot(process),
+                ProcessIdentity { pid: process as u32 + 1, ..ProcessIdentity::default() },
+            );
         }
         Usage::init(&usage, 1).expect("as long as the region");
         let cap = Bytes::new(cap_bytes);
         let books = Books {
             cap,
-            ledger: Some(Ledger::new(cap)),
+            ledger: Some(GrantLedger::new(cap)),
             sharing: Sharing::default(),
             notes: Vec::new(),
             seated: [true; 2],
@@ -186,13 +189,16 @@ impl World {
         served
     }
 
-    fn account<'a>(&'a self, ledger: &'a mut Ledger) -> Account<'a, impl Fn(Seat) -> CreditWord<'a>> {
-        Account { ledger, words: move |seat: Seat| self.words().credit(slot(seat.0.into()), device()) }
+    fn account<'a>(
+        &'a self,
+        ledger: &'a mut GrantLedger,
+    ) -> LedgerAccount<'a, impl Fn(Seat) -> CreditWord<'a>> {
+        LedgerAccount { ledger, words: move |seat: Seat| self.words().credit(slot(seat.0.into()), device()) }
     }
 
     /// Recovers as a successor does that finds the slice, before any answer.
     fn recover(&self, books: &mut Books) {
-        let mut ledger = Ledger::new(books.cap);
+        let mut ledger = GrantLedger::new(books.cap);
         if self.variant != Variant::ForgetsShares {
             ledger.restore_shared(Bytes::new(self.reader().common(device()).bytes()));
         }
@@ -207,8 +213,8 @@ impl World {
     }
 
     /// Publishes the common charge to all processes.
-    pub(crate) fn publish(&self, ledgers: &[Ledger]) {
-        let common: Bytes = ledgers.iter().map(Ledger::common).sum();
+    pub(crate) fn publish(&self, ledgers: &[GrantLedger]) {
+        let common: Bytes = ledgers.iter().map(GrantLedger::common).sum();
         let common = Units::within(common.get());
         if self.reader().common(device()) != common {
             let writer = ControlWriter::attach(&self.control).expect("made whole");
@@ -221,7 +227,7 @@ impl World {
     }
 
     /// Settles as the daemon does: observes releases, recalls what is over the cap, publishes the excess.
-    fn settle(&self, ledger: &mut Ledger, seated: [bool; 2]) {
+    fn settle(&self, ledger: &mut GrantLedger, seated: [bool; 2]) {
         self.observe(ledger, seated);
         let mut account = self.account(ledger);
         let over = if self.variant == Variant::ShrinksWithoutTrimming { Bytes::ZERO } else { account.trim() };
@@ -232,7 +238,7 @@ impl World {
         }
     }
 
-    pub(crate) fn observe(&self, ledger: &mut Ledger, seated: [bool; 2]) {
+    pub(crate) fn observe(&self, ledger: &mut GrantLedger, seated: [bool; 2]) {
         for process in PROCESSES.into_iter().filter(|process| seated[*process]) {
             self.account(ledger).observe(seat(process));
         }
@@ -317,8 +323,8 @@ pub(crate) struct Socket<'a> {
     pub(crate) process: usize,
 }
 
-impl Daemon for Socket<'_> {
-    fn ask(&self, _: DeviceSlot, want: Units, _: u64) -> Answer {
+impl DaemonLink for Socket<'_> {
+    fn ask(&self, _: DeviceSlot, want: Units, _: u64) -> CreditResult {
         let world = self.world;
         let answered = world.serve(|books| {
             let mut ledger = books.ledger.take().expect("serve restores it");
@@ -331,17 +337,17 @@ impl Daemon for Socket<'_> {
             granted
         });
         match answered {
-            Some(true) => Answer::Granted,
-            Some(false) => Answer::Exhausted,
-            None => Answer::Away,
+            Some(true) => CreditResult::Granted,
+            Some(false) => CreditResult::Exhausted,
+            None => CreditResult::Away,
         }
     }
 
-    fn share(&self, message: Share, _: u64) -> Shared {
+    fn share(&self, message: ShareReport, _: u64) -> ShareReply {
         match self.world.serve(|books| self.world.carry_out(books, self.process, message)) {
-            Some(true) => Shared::Noted,
-            Some(false) => Shared::Unknown,
-            None => Shared::Away,
+            Some(true) => ShareReply::Noted,
+            Some(false) => ShareReply::Unknown,
+            None => ShareReply::Away,
         }
     }
 
@@ -356,7 +362,7 @@ impl Daemon for Socket<'_> {
 
 impl World {
     /// The mistake of [`Variant::RecallsWithoutComparing`].
-    fn steal(&self, ledger: &mut Ledger, asker: usize) {
+    fn steal(&self, ledger: &mut GrantLedger, asker: usize) {
         for process in PROCESSES.into_iter().filter(|process| *process != asker) {
             let word = self.words().credit(slot(process), device());
             let seen = word.load();

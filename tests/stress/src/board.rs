@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use crate::chance::Chance;
 use crate::delays;
 use crate::points::{DAEMON, TENANT};
-use crate::sys::{self, Access, Fd};
+use crate::sys::{self, Fd, MappingAccess};
 
 /// Most tenants at a time.
 pub const TENANTS: usize = 16;
@@ -97,7 +97,7 @@ impl Board {
     /// Maps a board that was created before.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
-        let words = sys::map_shared(&Fd::from_raw(file.into_raw_fd()), WORDS, Access::ReadWrite);
+        let words = sys::map_shared(&Fd::from_raw(file.into_raw_fd()), WORDS, MappingAccess::ReadWrite);
         words.map(Self).map_err(|error| io::Error::from_raw_os_error(error.0))
     }
 

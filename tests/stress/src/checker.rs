@@ -15,7 +15,7 @@ use tranche_shm::usage::{self, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::board::{Board, Word};
-use crate::sys::{self, Access, Fd};
+use crate::sys::{self, Fd, MappingAccess};
 
 /// The slice's regions, as the checker reads them.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl Regions {
     pub fn open(slice: &Path) -> io::Result<Self> {
         let map = |name: &str, words| {
             let file = File::options().read(true).write(true).open(slice.join(name))?;
-            sys::map_shared(&Fd::from_raw(file.into_raw_fd()), words, Access::ReadWrite)
+            sys::map_shared(&Fd::from_raw(file.into_raw_fd()), words, MappingAccess::ReadWrite)
                 .map_err(|error| io::Error::from_raw_os_error(error.0))
         };
         let control = Control::attach(map("control", control::WORDS)?).map_err(io::Error::other)?;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use tranche_agent::{
-    Access, Contexts, Foreigners, Layout, OverCap, Reach, Retention, Settings, Transfers, serve,
+    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, OverCap, Retention, Settings, Transfers, serve,
 };
-use tranche_domain::truth::Violations;
+use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
@@ -23,7 +23,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
     let context = std::env::var(CONTEXT_BYTES)?.parse()?;
     doom(Board::open(&place.join("board"))?, Side::Daemon, None, aim);
     let (runtime, state) = (place.join("run"), place.join("state"));
-    let layout = Layout { runtime, state, reach: Reach::of_this_process() };
+    let layout = DaemonPaths { runtime, state, reach: DaemonScope::of_this_process() };
     let _locks = layout.occupy()?;
     let door = layout.open_door()?;
     let settings = Settings {
@@ -37,7 +37,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         contexts: Contexts::assumed(Bytes::new(context)),
         seals_regions: false,
         over_cap: OverCap::Report,
-        violations: Violations::Report,
+        violations: ViolationPolicy::Report,
         foreigners: Foreigners::Report,
         fault_quiet: Duration::from_secs(60),
         ended_jobs: Retention::DEFAULT,

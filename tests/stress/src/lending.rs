@@ -1,14 +1,14 @@
 //! Steps of a thread with memory that other processes of the slice hold, too.
 
 use simgpu::{Blocks, Refusal, Shared};
-use tranche_policy::{BLOCK_BYTES, Denied, Kind};
+use tranche_policy::{BLOCK_BYTES, ClaimDenied, EntryKind};
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::board::{Offer, Word};
 use crate::body::{Hand, device};
 use crate::broken::Broken;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// Bit in the ids of memory that another slice or process exported.
 const OPENED: u64 = 1 << 50;
@@ -37,7 +37,7 @@ impl Hand<'_> {
         // From here on it is no longer this process's alone.
         body.holds_less(blocks);
         let waits = self.waits();
-        let exported = body.ledger.export(Kind::Memory, address, key(shared), &Line);
+        let exported = body.ledger.export(EntryKind::Memory, address, key(shared), &DaemonLine);
         drop(waits);
         exported.expect("whole blocks cost nothing more");
         body.birth.board.count(Word::Exports);
@@ -48,7 +48,7 @@ impl Hand<'_> {
     fn free_lent(&mut self) {
         if let Some((address, shared)) = self.loans.lent.pop() {
             let driver = || self.leave(shared);
-            let _ = self.body.ledger.free(Kind::Memory, address, driver);
+            let _ = self.body.ledger.free(EntryKind::Memory, address, driver);
             self.tell();
         }
     }
@@ -67,15 +67,15 @@ impl Hand<'_> {
         };
         let waits = self.waits();
         let undo = |_| body.process.leave(shared);
-        let opened = body.ledger.import(Kind::Opened, device(), key(shared), &Line, driver, undo);
+        let opened = body.ledger.import(EntryKind::Opened, device(), key(shared), &DaemonLine, driver, undo);
         drop(waits);
         match opened {
             Ok(_) => {
                 body.birth.board.count(Word::Imports);
                 self.loans.borrowed.push(shared);
             }
-            Err(Denied::OutOfMemory) => self.refused(),
-            Err(Denied::Driver(_)) => {} // its last holder has released it
+            Err(ClaimDenied::OutOfMemory) => self.refused(),
+            Err(ClaimDenied::Driver(_)) => {} // its last holder has released it
         }
     }
 
@@ -83,7 +83,7 @@ impl Hand<'_> {
         if let Some(shared) = self.loans.borrowed.pop() {
             let driver = || self.leave(shared);
             let waits = self.waits();
-            let _ = self.body.ledger.drop_import(OPENED | shared.serial(), &Line, driver);
+            let _ = self.body.ledger.drop_import(OPENED | shared.serial(), &DaemonLine, driver);
             drop(waits);
         }
     }
@@ -105,7 +105,7 @@ impl Hand<'_> {
     /// Notifies the daemon of shared memory that is no longer held.
     pub(crate) fn tell(&self) {
         let waits = self.waits();
-        self.body.ledger.flush_shares(&Line);
+        self.body.ledger.flush_shares(&DaemonLine);
         drop(waits);
     }
 

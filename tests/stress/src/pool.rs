@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use simgpu::Refusal;
-use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Owner};
+use tranche_policy::{BLOCK_BYTES, Claim, ClaimDenied, Extent, Owner};
 
 use crate::board::Word;
 use crate::body::{Body, Hand, device};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// Handles of pools, one for each thread.
 const FIRST_POOL: u64 = 1 << 52;
@@ -50,7 +50,7 @@ impl Hand<'_> {
             Ok::<_, Refusal>(pointer)
         };
         let keeps = |pool| body.keeps(pool);
-        let got = body.ledger.allocate_from_pool(self.handle(), claim, &Line, &keeps, driver, |_| {});
+        let got = body.ledger.allocate_from_pool(self.handle(), claim, &DaemonLine, &keeps, driver, |_| {});
         drop(waits);
         match got {
             Ok(_) => {
@@ -58,8 +58,8 @@ impl Hand<'_> {
                 self.pool.next += bytes;
                 self.pool.live.push((pointer, bytes));
             }
-            Err(Denied::Driver(_)) => body.birth.board.count(Word::DriverRefusals),
-            Err(Denied::OutOfMemory) => {
+            Err(ClaimDenied::Driver(_)) => body.birth.board.count(Word::DriverRefusals),
+            Err(ClaimDenied::OutOfMemory) => {
                 self.refused();
                 self.trim();
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use simgpu::{Blocks, Context, Refusal};
-use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Kind, Owner, Refused};
+use tranche_policy::{BLOCK_BYTES, ChargeRefused, Claim, ClaimDenied, EntryKind, Extent, Owner};
 use tranche_shm::credit::Units;
 
 use crate::attach;
@@ -13,7 +13,7 @@ use crate::board::{Board, THREADS, Word};
 use crate::body::{Body, Hand, device};
 use crate::broken::Broken;
 use crate::chance::Chance;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::delays::Delays;
 use crate::kin;
 use crate::points::{Side, doom, is_thread};
@@ -112,7 +112,7 @@ impl Hand<'_> {
     fn open_context(&mut self) {
         let body = self.body;
         let waits = self.waits();
-        let reserved = body.ledger.reserve_context(device(), &Line);
+        let reserved = body.ledger.reserve_context(device(), &DaemonLine);
         drop(waits);
         match reserved.map(|()| body.process.create_context(body.gpu)) {
             Ok(Ok(context)) => {
@@ -121,7 +121,7 @@ impl Hand<'_> {
                 self.context = Some((context, owner));
             }
             Ok(Err(_)) => body.birth.board.count(Word::DriverRefusals),
-            Err(Refused) => self.refused(),
+            Err(ChargeRefused) => self.refused(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Hand<'_> {
             body.process.destroy_context(context);
             Ok::<(), Refusal>(())
         };
-        let _ = ledger.close(1, context.serial(), &Line, driver);
+        let _ = ledger.close(1, context.serial(), &DaemonLine, driver);
         self.heap.clear();
         self.context = None;
         self.tell();
@@ -183,15 +183,16 @@ impl Hand<'_> {
             Ok::<_, Refusal>((address, extent))
         };
         let claim = Claim { device: device(), extent, owner };
-        let allocated = body.ledger.allocate(Kind::Memory, claim, &Line, driver, |_| body.give(fresh));
+        let allocated =
+            body.ledger.allocate(EntryKind::Memory, claim, &DaemonLine, driver, |_| body.give(fresh));
         drop(waits);
         match allocated {
             Ok(_) => {
                 body.birth.board.count(Word::Charges);
                 self.heap.enter(address, bytes);
             }
-            Err(Denied::Driver(_)) => body.birth.board.count(Word::DriverRefusals),
-            Err(Denied::OutOfMemory) => {
+            Err(ClaimDenied::Driver(_)) => body.birth.board.count(Word::DriverRefusals),
+            Err(ClaimDenied::OutOfMemory) => {
                 self.refused();
                 self.free();
                 self.give_back_loans();
@@ -213,7 +214,7 @@ impl Hand<'_> {
                     self.body.give(back);
                     Ok::<(), Refusal>(())
                 };
-                let _ = self.body.ledger.free(Kind::Memory, address, driver);
+                let _ = self.body.ledger.free(EntryKind::Memory, address, driver);
             }
         }
     }
@@ -224,11 +225,11 @@ pub fn fill(board: Board) -> u64 {
     doom(board, Side::Tenant, None, None);
     let Ok(ledger) = attach::ledger() else { return 0 };
     let all = Units::within(ledger.tenant().view(device()).total);
-    match ledger.tenant().charge(device(), all, &Line) {
+    match ledger.tenant().charge(device(), all, &DaemonLine) {
         Ok(reservation) => {
             reservation.keep(all);
             all.bytes()
         }
-        Err(Refused) => 0,
+        Err(ChargeRefused) => 0,
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use simgpu::Blocks;
-use tranche_policy::{BLOCK_BYTES, Refused};
+use tranche_policy::{BLOCK_BYTES, ChargeRefused};
 use tranche_shm::credit::{Credit, Units};
 
 use crate::body::{Hand, device};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 pub use crate::broken::Broken;
 
@@ -20,12 +20,12 @@ impl Hand<'_> {
         }
         self.body.check();
         let units = Units::within(bytes);
-        match self.body.ledger.tenant().charge(device(), units, &Line) {
+        match self.body.ledger.tenant().charge(device(), units, &DaemonLine) {
             Ok(reservation) => {
                 reservation.keep(units);
                 self.take_note(bytes);
             }
-            Err(Refused) => self.body.give(blocks),
+            Err(ChargeRefused) => self.body.give(blocks),
         }
     }
 
@@ -35,7 +35,7 @@ impl Hand<'_> {
         let word = tenant.usage.credit(tenant.slot, device());
         let seen = word.load();
         if seen.unused() < units {
-            drop(tenant.charge(device(), units, &Line));
+            drop(tenant.charge(device(), units, &DaemonLine));
             return;
         }
         std::thread::sleep(Duration::from_micros(100));

@@ -1,7 +1,7 @@
 //! Claims about the four teams, and their results.
 
 use stress::report::Claim;
-use tranche_domain::jobs::Kind::{Interactive, Training};
+use tranche_domain::jobs::JobKind::{Interactive, Training};
 
 use crate::scenario::{GPUS, PREEMPTED, Stage, Step, TEAMS, TOGETHER, lasting, submitted};
 use crate::seen::Seen;

@@ -2,7 +2,7 @@
 //!
 //! It is the one that NetApp published (TR-4858, sections 4.8 to 4.10).
 
-use tranche_domain::jobs::Kind::{self, Interactive, Training};
+use tranche_domain::jobs::JobKind::{self, Interactive, Training};
 
 /// Preset of the simulated node.
 pub const PRESET: &str = "v100x16";
@@ -31,7 +31,7 @@ pub struct Job {
     /// Argument of `-g`.
     pub gpus: &'static str,
     /// Training, or interactive work.
-    pub kind: Kind,
+    pub kind: JobKind,
 }
 
 impl Job {
@@ -101,7 +101,7 @@ const fn totals(milligpus: [u32; 4], queued: [u32; 4]) -> Totals {
     Totals { milligpus, queued }
 }
 
-const fn submit(name: &'static str, gpus: &'static str, kind: Kind, then: &'static [Totals]) -> Step {
+const fn submit(name: &'static str, gpus: &'static str, kind: JobKind, then: &'static [Totals]) -> Step {
     Step { act: Act::Submit(Job { name, gpus, kind }), then }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use tranche_domain::jobs::Kind;
+use tranche_domain::jobs::JobKind;
 
 use crate::scenario::{ISLAND, TEAMS, Totals};
 
@@ -19,7 +19,7 @@ pub struct Job {
     /// Reason for its state, in words.
     pub reason: String,
     /// Training, or interactive work.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// Thousandths of a GPU that its member takes.
     pub gpus_of_member: u32,
     /// Its member, once it was started.
@@ -69,7 +69,7 @@ impl Seen {
     }
 
     /// Number of running jobs of a kind.
-    pub fn running_of(&self, kind: Kind) -> usize {
+    pub fn running_of(&self, kind: JobKind) -> usize {
         self.running().filter(|job| job.kind == kind).count()
     }
 
@@ -132,7 +132,7 @@ mod tests {
             name: name.into(),
             state: state.into(),
             reason: String::new(),
-            kind: Kind::Training,
+            kind: JobKind::Training,
             gpus_of_member: milli,
             members: vec![member],
         }

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use e2e::{Node, Outcome, PATIENCE};
-use tranche_domain::jobs::Kind;
+use tranche_domain::jobs::JobKind;
 
 use crate::runs::Runs;
 use crate::scenario::{Act, Job, PRESET, TEAMS, Totals, team};
@@ -81,7 +81,7 @@ impl World {
             "--grace",
             GRACE,
         ]);
-        if job.kind == Kind::Interactive {
+        if job.kind == JobKind::Interactive {
             command.arg("--interactive");
         }
         command.arg("--").arg(self.node.stage().workload()).args([

@@ -9,7 +9,7 @@ use e2e::Node;
 use teams::scenario::{GPUS, PREEMPTED, STAGES, Stage, TEAMS, TOGETHER, lasting, submitted};
 use teams::seen::Seen;
 use teams::world::World;
-use tranche_domain::jobs::Kind::{Interactive, Training};
+use tranche_domain::jobs::JobKind::{Interactive, Training};
 
 /// Checks that all jobs are settled, with allowed totals, on GPUs where they may be.
 #[track_caller]

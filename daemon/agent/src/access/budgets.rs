@@ -7,18 +7,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tranche_domain::access::Standing;
+use tranche_domain::access::PeerRole;
 
 use super::caller::Caller;
 use super::connections::Busy;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// Calls of read-only users that run concurrently, in total.
 const MAX_READ_ONLY_CALLS: usize = 4;
 
 /// Limits of one resource, with its name and a remedy for error messages.
 #[derive(Clone, Copy, Debug)]
-struct Rule {
+struct BudgetRule {
     what: &'static str,
     remedy: &'static str,
     /// Limit for each read-only user.
@@ -29,14 +29,14 @@ struct Rule {
     member: usize,
 }
 
-const CALLS: Rule = Rule {
+const CALLS: BudgetRule = BudgetRule {
     what: "calls in progress",
     remedy: "wait for one of them",
     read_only: 16,
     read_only_total: 256,
     member: 64,
 };
-const FOLLOWERS: Rule = Rule {
+const FOLLOWERS: BudgetRule = BudgetRule {
     what: "streams that are followed",
     remedy: "end one",
     read_only: 8,
@@ -47,57 +47,57 @@ const FOLLOWERS: Rule = Rule {
 /// Number of a resource's units that each user holds.
 #[derive(Debug)]
 struct Counted {
-    rule: Rule,
-    counts: Mutex<Counts>,
+    rule: BudgetRule,
+    counts: Mutex<CallCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct CallCounts {
     users: BTreeMap<u32, usize>,
     read_only_total: usize,
 }
 
 /// One unit, released when dropped.
 #[derive(Debug)]
-struct Held {
+struct HeldUnit {
     counted: Arc<Counted>,
     uid: u32,
     read_only: bool,
 }
 
 impl Counted {
-    fn by(rule: Rule) -> Arc<Self> {
+    fn by(rule: BudgetRule) -> Arc<Self> {
         Arc::new(Self { rule, counts: Mutex::default() })
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, CallCounts> {
         self.counts.lock().expect("nothing panics while it counts")
     }
 
     /// Acquires a unit; `more` raises the limit of members.
-    fn take(self: &Arc<Self>, uid: u32, standing: Standing, more: usize) -> Result<Held, Failure> {
-        let Rule { what, remedy, read_only, read_only_total, member } = self.rule;
+    fn take(self: &Arc<Self>, uid: u32, standing: PeerRole, more: usize) -> Result<HeldUnit, RequestFailure> {
+        let BudgetRule { what, remedy, read_only, read_only_total, member } = self.rule;
         let mut counts = self.counts();
         let has = counts.users.get(&uid).copied().unwrap_or_default();
         let most = match standing {
-            Standing::Operator => usize::MAX,
-            Standing::Member => member.saturating_add(more),
-            Standing::Stranger => read_only,
+            PeerRole::Operator => usize::MAX,
+            PeerRole::Member => member.saturating_add(more),
+            PeerRole::Stranger => read_only,
         };
-        let is_read_only = standing == Standing::Stranger;
+        let is_read_only = standing == PeerRole::Stranger;
         if has >= most {
-            return Err(Failure::TooMany { uid, most, what, remedy });
+            return Err(RequestFailure::TooMany { uid, most, what, remedy });
         }
         if is_read_only && counts.read_only_total >= read_only_total {
-            return Err(Failure::TooManyTogether { most: read_only_total, what });
+            return Err(RequestFailure::TooManyTogether { most: read_only_total, what });
         }
         *counts.users.entry(uid).or_default() += 1;
         counts.read_only_total += usize::from(is_read_only);
-        Ok(Held { counted: Arc::clone(self), uid, read_only: is_read_only })
+        Ok(HeldUnit { counted: Arc::clone(self), uid, read_only: is_read_only })
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldUnit {
     fn drop(&mut self) {
         let mut counts = self.counted.counts();
         counts.read_only_total -= usize::from(self.read_only);
@@ -131,19 +131,19 @@ impl Default for Budgets {
 impl Budgets {
     /// Acquires a unit for a call, and waits until it may run.
     /// A member's limit is raised by `waiting`, the requests that may wait for capacity.
-    pub(super) async fn begin(&self, caller: &Caller, waiting: usize) -> Result<Call, Failure> {
+    pub(super) async fn begin(&self, caller: &Caller, waiting: usize) -> Result<RunningCall, RequestFailure> {
         let (uid, standing) = (caller.uid, caller.standing);
         let held = self.calls.take(uid, standing, waiting)?;
         let busy = caller.activity.begin();
         let at_work = match standing {
-            Standing::Stranger => Arc::clone(&self.at_work).acquire_owned().await.ok(),
-            Standing::Operator | Standing::Member => None,
+            PeerRole::Stranger => Arc::clone(&self.at_work).acquire_owned().await.ok(),
+            PeerRole::Operator | PeerRole::Member => None,
         };
-        Ok(Call { _held: held, _busy: busy, _at_work: at_work })
+        Ok(RunningCall { _held: held, _busy: busy, _at_work: at_work })
     }
 
     /// Acquires a unit for a stream.
-    pub(super) fn follow(&self, caller: &Caller) -> Result<Follower, Failure> {
+    pub(super) fn follow(&self, caller: &Caller) -> Result<Follower, RequestFailure> {
         let held = self.followers.take(caller.uid, caller.standing, 0)?;
         Ok(Follower { _held: held, _busy: caller.activity.begin() })
     }
@@ -151,8 +151,8 @@ impl Budgets {
 
 /// A running call, until dropped.
 #[derive(Debug)]
-pub(crate) struct Call {
-    _held: Held,
+pub(crate) struct RunningCall {
+    _held: HeldUnit,
     _busy: Busy,
     _at_work: Option<OwnedSemaphorePermit>,
 }
@@ -160,7 +160,7 @@ pub(crate) struct Call {
 /// A followed stream, until dropped.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    _held: Held,
+    _held: HeldUnit,
     _busy: Busy,
 }
 
@@ -172,11 +172,11 @@ mod tests {
     fn read_only_user_has_few_calls() {
         let calls = Counted::by(CALLS);
         let take = |uid, standing| calls.take(uid, standing, 0);
-        let mine: Vec<_> = (0..100).filter_map(|_| take(7, Standing::Stranger).ok()).collect();
+        let mine: Vec<_> = (0..100).filter_map(|_| take(7, PeerRole::Stranger).ok()).collect();
         assert_eq!(mine.len(), CALLS.read_only);
-        let refused = take(7, Standing::Stranger).unwrap_err().to_string();
+        let refused = take(7, PeerRole::Stranger).unwrap_err().to_string();
         assert!(refused.contains("uid 7 has 16 calls in progress"), "{refused}");
-        let root: Vec<_> = (0..1000).filter_map(|_| take(0, Standing::Operator).ok()).collect();
+        let root: Vec<_> = (0..1000).filter_map(|_| take(0, PeerRole::Operator).ok()).collect();
         assert_eq!(root.len(), 1000);
         drop((mine, root));
         assert!(calls.counts().users.is_empty());
@@ -187,18 +187,18 @@ mod tests {
         let calls = Counted::by(CALLS);
         let many: Vec<_> = (1000..2000)
             .flat_map(|uid| (0..4).map(move |_| uid))
-            .filter_map(|uid| calls.take(uid, Standing::Stranger, 0).ok())
+            .filter_map(|uid| calls.take(uid, PeerRole::Stranger, 0).ok())
             .collect();
         assert_eq!(many.len(), CALLS.read_only_total);
-        let refused = calls.take(7, Standing::Stranger, 0).unwrap_err().to_string();
+        let refused = calls.take(7, PeerRole::Stranger, 0).unwrap_err().to_string();
         assert!(refused.contains("256 calls in progress"), "{refused}");
-        assert!(calls.take(7, Standing::Member, 0).is_ok());
+        assert!(calls.take(7, PeerRole::Member, 0).is_ok());
     }
 
     #[test]
     fn members_have_calls_beside_waiting_ones() {
         let calls = Counted::by(CALLS);
-        let mine: Vec<_> = (0..1000).filter_map(|_| calls.take(7, Standing::Member, 128).ok()).collect();
+        let mine: Vec<_> = (0..1000).filter_map(|_| calls.take(7, PeerRole::Member, 128).ok()).collect();
         assert_eq!(mine.len(), CALLS.member + 128);
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use nix::unistd::{Uid, User};
-use tranche_domain::access::Standing;
+use tranche_domain::access::PeerRole;
 use tranche_domain::event::Actor;
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
-use super::connections::Activity;
-use crate::failure::Failure;
+use super::connections::ConnectionActivity;
+use crate::failure::RequestFailure;
 use tranche_linux::process::{self, Process};
 
 /// Client of a call.
@@ -17,13 +17,13 @@ use tranche_linux::process::{self, Process};
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) standing: Standing,
+    pub(crate) standing: PeerRole,
     /// `None` if its pid namespace is not visible to the daemon.
     pub(crate) pid: Option<HostPid>,
     /// `None` if it had ended by the time it was inspected.
     pub(super) process: Option<ProcessId>,
     /// Calls in progress on the connection.
-    pub(super) activity: Arc<Activity>,
+    pub(super) activity: Arc<ConnectionActivity>,
 }
 
 impl Caller {
@@ -39,8 +39,8 @@ impl Caller {
 
     /// Process that connected, by pid and start time.
     /// Fails if the kernel did not report the process or the process had ended.
-    pub(crate) fn process(&self) -> Result<ProcessId, Failure> {
-        self.process.ok_or(Failure::CallerGone(self.pid.ok_or(Failure::CallerUnknown)?))
+    pub(crate) fn process(&self) -> Result<ProcessId, RequestFailure> {
+        self.process.ok_or(RequestFailure::CallerGone(self.pid.ok_or(RequestFailure::CallerUnknown)?))
     }
 }
 

@@ -10,13 +10,13 @@ use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::{Layer, Service};
 
-use super::Gate;
+use super::AccessGate;
 use super::caller::Caller;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// The layer, with the gate whose limits it applies.
 #[derive(Clone, Debug)]
-pub(crate) struct Budgeted(pub(crate) Arc<Gate>);
+pub(crate) struct Budgeted(pub(crate) Arc<AccessGate>);
 
 impl<S> Layer<S> for Budgeted {
     type Service = BudgetedService<S>;
@@ -29,7 +29,7 @@ impl<S> Layer<S> for Budgeted {
 /// A service behind the limits.
 #[derive(Clone, Debug)]
 pub(crate) struct BudgetedService<S> {
-    gate: Arc<Gate>,
+    gate: Arc<AccessGate>,
     inner: S,
 }
 
@@ -56,7 +56,7 @@ where
         Box::pin(async move {
             let begun = match request.extensions().get::<Caller>().cloned() {
                 Some(caller) => gate.begin(&caller).await,
-                None => Err(Failure::CallerUnknown),
+                None => Err(RequestFailure::CallerUnknown),
             };
             match begun {
                 Ok(_call) => ready.call(request).await,

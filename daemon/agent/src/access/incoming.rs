@@ -8,7 +8,7 @@ use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Gate;
+use super::AccessGate;
 use super::peer::PeerConnection;
 
 /// Pause before the next accept when file descriptors are short.
@@ -19,7 +19,7 @@ const MAX_PENDING: usize = 16;
 
 /// Stream of admitted connections; ends when its receiver is dropped.
 pub(crate) fn incoming(
-    gate: Arc<Gate>,
+    gate: Arc<AccessGate>,
     listener: UnixListener,
 ) -> ReceiverStream<io::Result<PeerConnection>> {
     let (tell, told) = mpsc::channel(MAX_PENDING);
@@ -35,7 +35,7 @@ pub(crate) fn incoming(
     ReceiverStream::new(told)
 }
 
-async fn next(gate: &Gate, listener: &UnixListener) -> PeerConnection {
+async fn next(gate: &AccessGate, listener: &UnixListener) -> PeerConnection {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match gate.admit(stream) {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
 
 use super::caller::Caller;
-use super::connections::Place;
+use super::connections::ConnectionPermit;
 
 /// The connection; dropping it frees its permit.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub(crate) struct PeerConnection {
     caller: Caller,
     /// Resolves when the permit is given to another connection.
     evicted: oneshot::Receiver<()>,
-    _place: Place,
+    _place: ConnectionPermit,
 }
 
 impl PeerConnection {
     pub(super) const fn new(
         stream: UnixStream,
         caller: Caller,
-        place: Place,
+        place: ConnectionPermit,
         evicted: oneshot::Receiver<()>,
     ) -> Self {
         Self { stream, caller, evicted, _place: place }

@@ -5,14 +5,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use nix::unistd::{Uid, User};
 use tranche_domain::access::Verb;
 use tranche_domain::cordon::{Cordon, Cordoned, Reason};
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::GpuSelector;
 use tranche_domain::node::{Node, Refusal};
 use tranche_domain::text::visible;
 
 use super::Agent;
 use crate::access::Caller;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use tranche_linux::clock::now_unix_ms;
 
 impl Agent {
@@ -22,10 +22,10 @@ impl Agent {
         gpus: &[GpuSelector],
         reason: Option<Reason>,
         caller: &Caller,
-    ) -> Result<Vec<Cordoned>, Failure> {
+    ) -> Result<Vec<Cordoned>, RequestFailure> {
         let cordon = cordon(caller.uid, now_unix_ms(), reason);
         let done = self.change_cordons(caller, |node| node.cordon(gpus, &cordon))?;
-        self.record_cordons(&done, Kind::GpuCordoned, caller, |gpu| match &gpu.cordon {
+        self.record_cordons(&done, EventKind::GpuCordoned, caller, |gpu| match &gpu.cordon {
             Some(cordon) => cordon.told.clone(),
             None => String::new(),
         });
@@ -33,10 +33,14 @@ impl Agent {
     }
 
     /// Opens GPUs to slices again.
-    pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Result<Vec<Cordoned>, Failure> {
+    pub(crate) fn uncordon(
+        &self,
+        gpus: &[GpuSelector],
+        caller: &Caller,
+    ) -> Result<Vec<Cordoned>, RequestFailure> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
         let who = user(caller.uid);
-        self.record_cordons(&done, Kind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
+        self.record_cordons(&done, EventKind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
         Ok(done)
     }
 
@@ -44,7 +48,7 @@ impl Agent {
         &self,
         caller: &Caller,
         change: impl FnOnce(&mut Node) -> Result<Vec<Cordoned>, Refusal>,
-    ) -> Result<Vec<Cordoned>, Failure> {
+    ) -> Result<Vec<Cordoned>, RequestFailure> {
         self.gate.permit(caller, Verb::Administer)?;
         let mut core = self.core();
         let before = core.node.cordons().clone();
@@ -59,7 +63,7 @@ impl Agent {
     fn record_cordons(
         &self,
         done: &[Cordoned],
-        kind: Kind,
+        kind: EventKind,
         caller: &Caller,
         told: impl Fn(&Cordoned) -> String,
     ) {

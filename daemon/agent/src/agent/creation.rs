@@ -16,13 +16,13 @@ use tranche_shm::crash::point;
 use super::notices::created;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use tranche_linux::clock::{monotonic_ms, now_unix_ms};
 use tranche_linux::privileges;
 use tranche_slices::attach;
 use tranche_slices::regions::{self, Regions};
 use tranche_slices::slice_runtime::{SliceRuntime, Way};
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 /// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ impl Agent {
         self: &Arc<Self>,
         request: &SliceRequest,
         caller: &Caller,
-    ) -> Result<Slice, Failure> {
+    ) -> Result<Slice, RequestFailure> {
         let (actor, uid) = (caller.actor(), caller.uid);
         let mut core = self.core();
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
@@ -47,7 +47,7 @@ impl Agent {
         request: &SliceRequest,
         uid: u32,
         job: MemberId,
-    ) -> Result<Slice, Failure> {
+    ) -> Result<Slice, RequestFailure> {
         let origin = Origin { uid, now_unix_ms: now_unix_ms(), job: Some(job) };
         let actor = actor_of(uid);
         self.make(&mut self.core(), request, origin, actor)
@@ -59,7 +59,7 @@ impl Agent {
         request: &SliceRequest,
         origin: Origin,
         actor: Actor,
-    ) -> Result<Slice, Failure> {
+    ) -> Result<Slice, RequestFailure> {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
@@ -76,12 +76,12 @@ impl Agent {
         }
     }
 
-    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Result<(), Failure> {
+    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Result<(), RequestFailure> {
         core.generation += 1;
         point("create: promised");
         let directory = self.layout.make_slice(&slice.name)?;
         let regions = Regions::create(&directory, core.generation, slice.parts.len(), self.seals_regions)
-            .map_err(|cause| Failure::regions(&slice.name, cause))?;
+            .map_err(|cause| RequestFailure::regions(&slice.name, cause))?;
         let runtime = self.open(core, slice, regions)?;
         point("create: opened");
         self.listen(&runtime, slice.ephemeral)?;
@@ -95,7 +95,7 @@ impl Agent {
 
     /// Writes a slice's document for containers. A failure is a condition, and the slice is served without it.
     pub(crate) fn write_document(&self, slice: &Slice) {
-        let (conditions, subject) = (&self.telemetry.conditions, Subject::Slice(slice.name.clone()));
+        let (conditions, subject) = (&self.telemetry.conditions, ConditionSubject::Slice(slice.name.clone()));
         match self.containers.write(slice) {
             Ok(()) => conditions.clear(Condition::NotInContainers, subject),
             Err(message) => conditions.set(Condition::NotInContainers, subject, message),
@@ -108,19 +108,19 @@ impl Agent {
         core: &mut Core,
         slice: &Slice,
         regions: Regions,
-    ) -> Result<Arc<SliceRuntime>, Failure> {
+    ) -> Result<Arc<SliceRuntime>, RequestFailure> {
         let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
         let worker = self.workers.start(&slice.name);
         let runtime = Arc::new(SliceRuntime::new(
             slice.name.clone(),
-            worker.map_err(|cause| Failure::regions(&slice.name, cause))?,
+            worker.map_err(|cause| RequestFailure::regions(&slice.name, cause))?,
             &self.layout.slice(&slice.name),
             regions,
             &parts,
             deadline,
         ));
-        self.governor.admit(slice, &runtime).map_err(|cause| Failure::regions(&slice.name, cause))?;
+        self.governor.admit(slice, &runtime).map_err(|cause| RequestFailure::regions(&slice.name, cause))?;
         self.telemetry.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);
         // Sealed memory needs no guard.
@@ -138,14 +138,14 @@ impl Agent {
         self: &Arc<Self>,
         runtime: &Arc<SliceRuntime>,
         ephemeral: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let mut ways = vec![(Way::Descent, self.layout.open_attach(&runtime.name)?)];
         if !ephemeral || runtime.container().is_some() {
             ways.push((Way::Container, self.containers.listen(&runtime.name)?));
         }
         ways.into_iter()
             .try_for_each(|(way, listener)| attach::listen(&self.reaper, runtime, way, listener))
-            .map_err(|cause| Failure::regions(&runtime.name, cause))
+            .map_err(|cause| RequestFailure::regions(&runtime.name, cause))
     }
 
     /// Undoes the creation of a slice, or removes one that ended.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Actor, Happening, Kind};
+use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_shm::crash::point;
 
 use super::Agent;
 use crate::access::Caller;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use tranche_linux::clock::monotonic_ms;
 use tranche_slices::slice_runtime::SliceRuntime;
 
@@ -33,7 +33,7 @@ impl Agent {
         name: &SliceName,
         force: bool,
         caller: &Caller,
-    ) -> Result<Vec<HostPid>, Failure> {
+    ) -> Result<Vec<HostPid>, RequestFailure> {
         let verb = if force { Verb::Kill } else { Verb::Delete };
         self.permit(&self.core(), name, caller, verb)?;
         self.end(name, force, caller.actor()).await
@@ -45,7 +45,7 @@ impl Agent {
         name: &SliceName,
         force: bool,
         actor: Actor,
-    ) -> Result<Vec<HostPid>, Failure> {
+    ) -> Result<Vec<HostPid>, RequestFailure> {
         let begun = self.begin_deletion(name, force, &actor)?;
         let killed = match &begun {
             Begun::Serving(runtime) => runtime.kill_all(),
@@ -53,18 +53,18 @@ impl Agent {
         };
         for pid in &killed {
             let evidence = format!("user {} deleted its slice with force", actor.uid);
-            let killed = Happening::new(Kind::Killed, evidence).of(name).by(*pid);
+            let killed = Happening::new(EventKind::Killed, evidence).of(name).by(*pid);
             self.telemetry.events.record(killed.asked_by(actor.clone()));
         }
         let Begun::Serving(runtime) = begun else {
-            let deleted = Happening::new(Kind::SliceDeleted, "it was not served, and is gone").of(name);
+            let deleted = Happening::new(EventKind::SliceDeleted, "it was not served, and is gone").of(name);
             self.telemetry.events.record(deleted.asked_by(actor));
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
         while !self.end_if_over(&runtime) {
             if tokio::time::Instant::now() >= deadline {
-                return Err(Failure::Unkillable { name: name.clone(), pids: pids(&runtime) });
+                return Err(RequestFailure::Unkillable { name: name.clone(), pids: pids(&runtime) });
             }
             // Bounded: a process may leave between the check and the wait.
             let _ = tokio::time::timeout(Duration::from_millis(20), runtime.left.notified()).await;
@@ -73,7 +73,7 @@ impl Agent {
     }
 
     /// Ends the slice, so that no process is admitted any more.
-    fn begin_deletion(&self, name: &SliceName, force: bool, actor: &Actor) -> Result<Begun, Failure> {
+    fn begin_deletion(&self, name: &SliceName, force: bool, actor: &Actor) -> Result<Begun, RequestFailure> {
         let mut core = self.core();
         if core.is_stranded(name) {
             return self.delete_unserved(&mut core, name, force).map(Begun::Over);
@@ -81,7 +81,7 @@ impl Agent {
         let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let users = pids(&runtime);
         if !users.is_empty() && !force {
-            return Err(Failure::InUse { name: name.clone(), pids: users });
+            return Err(RequestFailure::InUse { name: name.clone(), pids: users });
         }
         let _ = runtime.ended_by.set(actor.clone()); // fails if an earlier request set it
         runtime.end();
@@ -106,8 +106,8 @@ impl Agent {
         point("delete: recorded");
         drop(core);
         let deleted = match runtime.ended_by.get() {
-            Some(actor) => Happening::new(Kind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
-            None => Happening::new(Kind::SliceDeleted, "it has ended"),
+            Some(actor) => Happening::new(EventKind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
+            None => Happening::new(EventKind::SliceDeleted, "it has ended"),
         };
         self.telemetry.events.record(deleted.of(name));
         self.telemetry.events.forget(name);

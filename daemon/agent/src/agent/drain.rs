@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep, timeout};
 use tranche_domain::cordon::Cordoned;
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::view::RemainingView;
 
 use super::Agent;
 use super::cordon::user;
 use crate::access::Caller;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// Pause between two checks.
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
@@ -63,8 +63,8 @@ impl Agent {
         self: &Arc<Self>,
         drain: &Drain,
         caller: &Caller,
-        sender: &Sender<Result<Progress, Failure>>,
-    ) -> Result<(), Failure> {
+        sender: &Sender<Result<Progress, RequestFailure>>,
+    ) -> Result<(), RequestFailure> {
         let begun = Instant::now();
         // An unlimited time may overflow the clock.
         let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
@@ -96,32 +96,32 @@ impl Agent {
     }
 
     /// Completes the drain, unless a GPU was uncordoned meanwhile: then slices may be placed there again.
-    fn drained(&self, drain: &Drain, caller: &Caller) -> Result<(), Failure> {
+    fn drained(&self, drain: &Drain, caller: &Caller) -> Result<(), RequestFailure> {
         let core = self.core();
         let open = drain.gpus.iter().find(|gpu| !core.node.cordons().contains_key(&gpu.uuid));
         if let Some(gpu) = open {
-            return Err(Failure::UncordonedMeanwhile(gpu.index));
+            return Err(RequestFailure::UncordonedMeanwhile(gpu.index));
         }
         drop(core);
         for gpu in &drain.gpus {
             let evidence =
                 format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
-            self.telemetry
-                .events
-                .record(Happening::new(Kind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()));
+            self.telemetry.events.record(
+                Happening::new(EventKind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()),
+            );
         }
         Ok(())
     }
 
-    async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, Failure> {
+    async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, RequestFailure> {
         let (agent, gpus) = (Arc::clone(self), gpus.to_vec());
         let look = tokio::task::spawn_blocking(move || {
             gpus.iter().flat_map(|gpu| remaining_on(&agent, gpu)).collect()
         });
         timeout(DRIVER_TIMEOUT, look)
             .await
-            .map_err(|_| Failure::DriverSilent(DRIVER_TIMEOUT))?
-            .map_err(Failure::from)
+            .map_err(|_| RequestFailure::DriverSilent(DRIVER_TIMEOUT))?
+            .map_err(RequestFailure::from)
     }
 
     fn terminate(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
@@ -170,12 +170,12 @@ fn slices_of(remaining: &[RemainingView]) -> BTreeSet<SliceName> {
     remaining.iter().filter_map(|view| view.slice.clone()).collect()
 }
 
-fn not_drained(remaining: Vec<RemainingView>, waited: Duration, drain: &Drain) -> Failure {
+fn not_drained(remaining: Vec<RemainingView>, waited: Duration, drain: &Drain) -> RequestFailure {
     let only_foreign = remaining.iter().all(|view| view.slice.is_none());
     let remedy = match drain.grace {
         _ if only_foreign => "no process outside slices is ended by tranched: end them yourself",
         None => "end them, wait for longer (--timeout), or have their slices deleted (--delete-slices)",
         Some(_) => "the daemon's log says why they could not be ended",
     };
-    Failure::NotDrained { remaining, waited, remedy }
+    RequestFailure::NotDrained { remaining, waited, remedy }
 }

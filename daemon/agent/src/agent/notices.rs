@@ -1,31 +1,31 @@
 //! Events for new and changed slices.
 
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::request::Resize;
 use tranche_domain::slice::Slice;
 
 /// Event for a new slice.
 pub(super) fn created(slice: &Slice) -> Happening {
     let evidence = format!("{} for user {}: {}", slice.share, slice.owner_uid, size(slice));
-    Happening::new(Kind::SliceCreated, evidence).of(&slice.name)
+    Happening::new(EventKind::SliceCreated, evidence).of(&slice.name)
 }
 
 /// Events for the changed terms of a slice.
 pub(super) fn changed(resize: &Resize, slice: &Slice) -> Vec<Happening> {
     let tell = |kind, evidence| Happening::new(kind, evidence).of(&slice.name);
     let frozen = resize.frozen.map(|frozen| match frozen {
-        true => tell(Kind::SliceFrozen, "its launches are held until it is thawed".to_string()),
-        false => tell(Kind::SliceThawed, "its launches go on".to_string()),
+        true => tell(EventKind::SliceFrozen, "its launches are held until it is thawed".to_string()),
+        false => tell(EventKind::SliceThawed, "its launches go on".to_string()),
     });
     let rest = Resize { frozen: None, ..*resize };
-    let resized = (rest != Resize::default()).then(|| tell(Kind::SliceResized, size(slice)));
+    let resized = (rest != Resize::default()).then(|| tell(EventKind::SliceResized, size(slice)));
     frozen.into_iter().chain(resized).collect()
 }
 
 /// Event for a changed label.
 pub(super) fn labelled(slice: &Slice) -> Happening {
     let pod = slice.pod.as_ref().map_or("nobody in particular".into(), |pod| format!("pod {pod}"));
-    Happening::new(Kind::SliceLabelled, format!("it is for {pod}")).of(&slice.name)
+    Happening::new(EventKind::SliceLabelled, format!("it is for {pod}")).of(&slice.name)
 }
 
 fn size(slice: &Slice) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Actor, Happening, Kind};
+use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::pod::PodContainer;
@@ -18,15 +18,20 @@ use super::notices::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::context::{self, Measurement};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::sockets::FilesError;
 use tranche_linux::process::Process;
 use tranche_slices::slice_runtime::SliceRuntime;
-use tranche_telemetry::conditions::{Kind as Condition, Subject};
+use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
 impl Agent {
     /// Changes the terms of a slice on its GPUs.
-    pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: &Caller) -> Result<(), Failure> {
+    pub(crate) fn resize(
+        &self,
+        name: &SliceName,
+        resize: Resize,
+        caller: &Caller,
+    ) -> Result<(), RequestFailure> {
         let mut core = self.core();
         for verb in verbs(resize) {
             self.permit(&core, name, caller, verb)?;
@@ -66,7 +71,7 @@ impl Agent {
         name: &SliceName,
         pod: Option<PodContainer>,
         caller: &Caller,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let mut core = self.core();
         self.permit(&core, name, caller, Verb::Label)?;
         let actor = caller.actor();
@@ -116,7 +121,7 @@ impl Agent {
             let Ok(slice) = core.node.slice(name) else { continue };
             let raised = runtime.review_reserves(&core.contexts.with_reserve(&slice.parts));
             for (device, _) in runtime.devices() {
-                let subject = Subject::Device(name.clone(), device.index());
+                let subject = ConditionSubject::Device(name.clone(), device.index());
                 match raised.iter().find(|(of, ..)| *of == device) {
                     Some(raised) => {
                         conditions.set(Condition::ContextCostRaised, subject, raised_cost(name, raised));
@@ -129,7 +134,10 @@ impl Agent {
 
     /// Discards the context costs that samples showed, and the measured ones. The latter stay in force until the next
     /// start repeats the measurement. Returns the slices and the models concerned.
-    pub(crate) fn forget_reserves(&self, actor: Actor) -> Result<(Vec<SliceName>, Vec<String>), Failure> {
+    pub(crate) fn forget_reserves(
+        &self,
+        actor: Actor,
+    ) -> Result<(Vec<SliceName>, Vec<String>), RequestFailure> {
         let path = &self.layout.state;
         let failed = |cause| FilesError::Io { doing: "forget measurements in", path: path.clone(), cause };
         let models = context::forget(path).map_err(failed)?;
@@ -143,7 +151,7 @@ impl Agent {
             slices.len(),
             models.len()
         );
-        self.telemetry.events.record(Happening::new(Kind::ReservesForgotten, evidence).asked_by(actor));
+        self.telemetry.events.record(Happening::new(EventKind::ReservesForgotten, evidence).asked_by(actor));
         Ok((slices, models))
     }
 
@@ -156,7 +164,11 @@ impl Agent {
     }
 
     /// Makes the client's process a root of a slice.
-    pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: &Caller) -> Result<Slice, Failure> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        name: &SliceName,
+        caller: &Caller,
+    ) -> Result<Slice, RequestFailure> {
         let id = caller.process()?;
         let mut core = self.core();
         self.permit(&core, name, caller, Verb::Enter)?;
@@ -169,17 +181,18 @@ impl Agent {
         core: &mut Core,
         name: &SliceName,
         id: ProcessId,
-    ) -> Result<Slice, Failure> {
+    ) -> Result<Slice, RequestFailure> {
         self.refuse_other_version(core, name)?;
-        let root = Process::reopen(id).map_err(|_| Failure::CallerGone(id.pid))?;
+        let root = Process::reopen(id).map_err(|_| RequestFailure::CallerGone(id.pid))?;
         let slice = core.node.slice(name)?.clone();
         let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let root = Arc::new(root);
-        if runtime.enter(&root).map_err(|_| Failure::Ending(name.clone()))? {
+        if runtime.enter(&root).map_err(|_| RequestFailure::Ending(name.clone()))? {
             self.reaper.watch_root(&runtime, Arc::clone(&root));
         }
         point("enter: entered");
-        root.admit_to_gpus(runtime.generation).map_err(|cause| Failure::NoGpus(name.clone(), cause))?;
+        root.admit_to_gpus(runtime.generation)
+            .map_err(|cause| RequestFailure::NoGpus(name.clone(), cause))?;
         core.save(&self.layout)?;
         point("enter: recorded");
         Ok(slice)

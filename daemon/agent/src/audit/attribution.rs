@@ -17,7 +17,7 @@ pub(super) struct Attribution {
 }
 
 /// Owner of a process that has not attached to a slice.
-pub(super) enum Owner {
+pub(super) enum ProcessOwner {
     /// The slice of its ancestors or its container.
     Slice(Arc<SliceRuntime>),
     /// The daemon: it measures the cost of contexts in a child process.
@@ -41,22 +41,22 @@ impl Attribution {
     }
 
     /// Identifies the process that has this pid now, and its owner; `None` if it has ended.
-    pub(super) fn find(&self, pid: HostPid) -> Option<(ProcessId, Owner)> {
+    pub(super) fn find(&self, pid: HostPid) -> Option<(ProcessId, ProcessOwner)> {
         let line: Vec<ProcessId> = process::ancestry(pid).collect();
         let id = *line.first()?;
         let daemon = HostPid::new(std::process::id());
         if line.iter().any(|ancestor| ancestor.pid == daemon) {
-            return Some((id, Owner::Daemon));
+            return Some((id, ProcessOwner::Daemon));
         }
         let of_ancestors = line.iter().find_map(|ancestor| self.known.get(ancestor));
         let owner = of_ancestors.or_else(|| self.of_container(pid)).cloned();
-        Some((id, owner.map_or(Owner::None, Owner::Slice)))
+        Some((id, owner.map_or(ProcessOwner::None, ProcessOwner::Slice)))
     }
 
     /// Processes that belong to a slice now, whether or not they have attached.
     pub(super) fn all_of(&self, runtime: &Arc<SliceRuntime>) -> Vec<ProcessId> {
         let pids = process::all().into_iter().filter_map(|pid| match self.find(pid)? {
-            (id, Owner::Slice(its)) if Arc::ptr_eq(&its, runtime) => Some(id),
+            (id, ProcessOwner::Slice(its)) if Arc::ptr_eq(&its, runtime) => Some(id),
             _ => None,
         });
         pids.collect()

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use tranche_domain::event::Kind;
+use tranche_domain::event::EventKind;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::ProcessId;
-use tranche_domain::truth::{Finding, Truth, Violations};
+use tranche_domain::truth::{Finding, Truth, ViolationPolicy};
 
 /// Number of findings that are listed individually.
 const SHOWN: usize = 16;
@@ -29,7 +29,7 @@ pub(super) struct Findings {
 }
 
 impl Audit {
-    pub(crate) fn new(violations: Violations, refuses_foreign: bool) -> Self {
+    pub(crate) fn new(violations: ViolationPolicy, refuses_foreign: bool) -> Self {
         let findings = Findings { truth: Truth::new(violations), killed: BTreeSet::new() };
         Self { findings: Mutex::new(findings), begun: Instant::now(), refuses_foreign }
     }
@@ -54,7 +54,7 @@ impl Audit {
         }
         let findings = self.findings();
         let is_foreign = |finding: &&Finding| {
-            finding.subject.kind == Kind::ForeignProcess && finding.subject.gpu == Some(gpu)
+            finding.subject.kind == EventKind::ForeignProcess && finding.subject.gpu == Some(gpu)
         };
         let pids = findings.truth.standing().filter(is_foreign).filter_map(|finding| finding.who);
         let pids: Vec<String> = pids.map(|who| who.pid.to_string()).collect();

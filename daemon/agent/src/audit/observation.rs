@@ -8,12 +8,12 @@ use std::time::Duration;
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::request::Share;
 use tranche_domain::slice::{ProcessId, Seat};
-use tranche_domain::truth::{Charged, OnGpu, Picture, Served, User, Whose};
+use tranche_domain::truth::{Charged, GpuUser, ObservedNode, OnGpu, Served, Whose};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_inventory::{GpuProcess, ProcessUtilization};
 use tranche_shm::DeviceSlot;
 
-use super::attribution::{Attribution, Owner};
+use super::attribution::{Attribution, ProcessOwner};
 use crate::agent::Agent;
 use tranche_linux::process;
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -34,7 +34,7 @@ struct SliceDevice {
 }
 
 /// Observes GPUs that slices have parts of, or all GPUs with `everywhere`. Queries the driver, and so may block.
-pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Picture {
+pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> ObservedNode {
     let runtimes = agent.runtimes();
     let found = runtimes.iter().flat_map(|runtime| runtime.violations()).collect();
     let attribution = Attribution::of(&runtimes);
@@ -44,7 +44,7 @@ pub(super) fn observe(agent: &Agent, everywhere: bool, since: &mut Since) -> Pic
         (everywhere || !slice_devices.is_empty())
             .then(|| on_gpu(agent, gpu.uuid, &slice_devices, &attribution, since))?
     });
-    Picture { gpus: observed.collect(), found }
+    ObservedNode { gpus: observed.collect(), found }
 }
 
 fn slice_devices(agent: &Agent, runtimes: &[Arc<SliceRuntime>]) -> BTreeMap<GpuUuid, Vec<SliceDevice>> {
@@ -93,12 +93,12 @@ fn users(
     gpu: GpuUuid,
     slice_devices: &[SliceDevice],
     attribution: &Attribution,
-) -> Option<Vec<User>> {
+) -> Option<Vec<GpuUser>> {
     let mut members = Members::of(slice_devices);
     let listed = agent.driver.processes(gpu).ok()?;
     // A process attaches before it uses a GPU: one that is listed now and was not attached before is attached by now.
     members.extend(Members::of(slice_devices));
-    let mut users: Vec<User> =
+    let mut users: Vec<GpuUser> =
         listed.iter().filter_map(|listed| user(listed, slice_devices, &members, attribution)).collect();
     resample_reports(&mut users, &members);
     for SliceDevice { runtime, device, .. } in slice_devices {
@@ -115,11 +115,11 @@ const RESAMPLE_PAUSE: Duration = Duration::from_millis(1);
 /// Resamples the reported use of processes that seem to hold more than they report. A process that allocates and
 /// frees continuously may have reported less just before and after the driver's answer. The largest report counts, up
 /// to the grant.
-fn resample_reports(users: &mut [User], members: &Members<'_>) {
+fn resample_reports(users: &mut [GpuUser], members: &Members<'_>) {
     let is_more = |holds: Option<Bytes>, its: &Charged| {
         holds > Some(its.used.saturating_add(its.shared).saturating_add(its.reserve))
     };
-    let mut moving: Vec<(&mut Charged, &Member<'_>)> = users
+    let mut moving: Vec<(&mut Charged, &ObservedMember<'_>)> = users
         .iter_mut()
         .filter_map(|user| match &mut user.whose {
             Whose::Member { charged, .. } if is_more(user.holds, charged) => {
@@ -139,7 +139,7 @@ fn resample_reports(users: &mut [User], members: &Members<'_>) {
 }
 
 /// Lower bound of what a slice's processes hold together: shared memory may be listed with any of them.
-fn held(runtime: &SliceRuntime, device: DeviceSlot, users: &[User]) -> Bytes {
+fn held(runtime: &SliceRuntime, device: DeviceSlot, users: &[GpuUser]) -> Bytes {
     let shared = runtime.common_charges(device).shared;
     let own = users.iter().filter_map(|user| match &user.whose {
         Whose::Member { slice, .. } if *slice == runtime.name => user.holds,
@@ -158,9 +158,9 @@ pub(super) fn resample(agent: &Agent, runtime: &SliceRuntime) {
 }
 
 /// Attached processes of all slices on a GPU, with the use reported before the driver was queried.
-struct Members<'a>(BTreeMap<HostPid, Member<'a>>);
+struct Members<'a>(BTreeMap<HostPid, ObservedMember<'a>>);
 
-struct Member<'a> {
+struct ObservedMember<'a> {
     id: ProcessId,
     seat: Seat,
     slice_device: &'a SliceDevice,
@@ -173,7 +173,7 @@ impl<'a> Members<'a> {
             let members = slice_device.runtime.occupants().members.into_iter();
             members.map(move |(seat, id)| {
                 let used = slice_device.runtime.claimed(seat, slice_device.device);
-                (id.pid, Member { id, seat, slice_device, used })
+                (id.pid, ObservedMember { id, seat, slice_device, used })
             })
         };
         Self(slice_devices.iter().flat_map(of_slice_device).collect())
@@ -196,7 +196,7 @@ fn user(
     slice_devices: &[SliceDevice],
     members: &Members<'_>,
     attribution: &Attribution,
-) -> Option<User> {
+) -> Option<GpuUser> {
     let (id, owner) = attribution.find(listed.pid)?;
     let member = members.0.get(&listed.pid).filter(|member| member.id == id);
     let whose = match (member, owner) {
@@ -204,15 +204,15 @@ fn user(
             let slice = member.slice_device.runtime.name.clone();
             Whose::Member { slice, charged: charged(member)? }
         }
-        (None, Owner::Daemon) => return None,
-        (None, Owner::Slice(runtime)) => unattached(&runtime, slice_devices)?,
-        (None, Owner::None) => foreign(slice_devices)?,
+        (None, ProcessOwner::Daemon) => return None,
+        (None, ProcessOwner::Slice(runtime)) => unattached(&runtime, slice_devices)?,
+        (None, ProcessOwner::None) => foreign(slice_devices)?,
     };
-    Some(User { id, command: process::command(id.pid), holds: listed.used, whose })
+    Some(GpuUser { id, command: process::command(id.pid), holds: listed.used, whose })
 }
 
 /// The larger of a process's charges now and before the query; `None` if it has left its slot.
-fn charged(member: &Member<'_>) -> Option<Charged> {
+fn charged(member: &ObservedMember<'_>) -> Option<Charged> {
     let SliceDevice { runtime, device, reserve, .. } = member.slice_device;
     let now = runtime.charged(member.seat, *device);
     (runtime.seat_of(member.id) == Some(member.seat)).then(|| Charged {

@@ -5,8 +5,8 @@ use tranche_domain::id::GpuSelector;
 
 /// GPUs that the daemon divides into slices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "Written", into = "Written")]
-pub enum Gpus {
+#[serde(try_from = "GpusValue", into = "GpusValue")]
+pub enum ManagedGpus {
     /// All GPUs of the node.
     #[default]
     All,
@@ -19,7 +19,7 @@ pub enum Gpus {
     untagged,
     expecting = "`gpus` is \"all\", or a list of GPUs by index or UUID, such as [0, \"GPU-...\"]"
 )]
-enum Written {
+enum GpusValue {
     Word(String),
     List(Vec<Name>),
 }
@@ -31,17 +31,17 @@ enum Name {
     Text(String),
 }
 
-impl TryFrom<Written> for Gpus {
+impl TryFrom<GpusValue> for ManagedGpus {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(written: GpusValue) -> Result<Self, String> {
         match written {
-            Written::Word(word) if word == "all" => Ok(Self::All),
-            Written::Word(word) => Err(format!("`gpus` is {word:?}: it takes \"all\", or a list of GPUs")),
-            Written::List(names) if names.is_empty() => {
+            GpusValue::Word(word) if word == "all" => Ok(Self::All),
+            GpusValue::Word(word) => Err(format!("`gpus` is {word:?}: it takes \"all\", or a list of GPUs")),
+            GpusValue::List(names) if names.is_empty() => {
                 Err("`gpus` names none, and without GPUs there are no slices: name some, or \"all\"".into())
             }
-            Written::List(names) => {
+            GpusValue::List(names) => {
                 names.into_iter().map(selector).collect::<Result<_, _>>().map(Self::These)
             }
         }
@@ -55,15 +55,15 @@ fn selector(name: Name) -> Result<GpuSelector, String> {
     }
 }
 
-impl From<Gpus> for Written {
-    fn from(gpus: Gpus) -> Self {
+impl From<ManagedGpus> for GpusValue {
+    fn from(gpus: ManagedGpus) -> Self {
         let name = |gpu| match gpu {
             GpuSelector::Index(index) => Name::Index(index),
             GpuSelector::Uuid(uuid) => Name::Text(uuid.to_string()),
         };
         match gpus {
-            Gpus::All => Self::Word("all".into()),
-            Gpus::These(gpus) => Self::List(gpus.into_iter().map(name).collect()),
+            ManagedGpus::All => Self::Word("all".into()),
+            ManagedGpus::These(gpus) => Self::List(gpus.into_iter().map(name).collect()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use roff::{Roff, bold, roman};
 
 use super::Config;
-use super::table::{Effect, Key};
+use super::table::{Key, KeyEffect};
 
 /// Key that packages set, since they create the group.
 const SET_BY_PACKAGES: &str = "socket_group";
@@ -21,7 +21,7 @@ const DESCRIPTION: &str = "A file in TOML. Each key may be absent. An unknown ke
 pub(crate) fn template() -> String {
     let key = |key: &Key| {
         let about: String = about(key).map(|line| format!("#{line}\n")).collect();
-        let live = if key.effect == Effect::Reload { "# Live.\n" } else { "" };
+        let live = if key.effect == KeyEffect::Reload { "# Live.\n" } else { "" };
         let mark = if key.name == SET_BY_PACKAGES { "" } else { "# " };
         format!("\n{about}{live}{mark}{} = {}\n", key.name, usual(key))
     };
@@ -36,9 +36,9 @@ pub(crate) fn manual() -> String {
     page.control("SH", ["DESCRIPTION"]).text([roman(DESCRIPTION)]).control("SH", ["KEYS"]);
     for key in Config::KEYS {
         let remark = match key.effect {
-            Effect::Reload => " (live)",
-            Effect::Restart if key.name == SET_BY_PACKAGES => " (set by packages; no default)",
-            Effect::Restart => "",
+            KeyEffect::Reload => " (live)",
+            KeyEffect::Restart if key.name == SET_BY_PACKAGES => " (set by packages; no default)",
+            KeyEffect::Restart => "",
         };
         page.control("TP", []).text([bold(key.name), roman(format!(" = {}{remark}", usual(key)))]);
         page.text([roman(about(key).collect::<String>().trim_start())]);

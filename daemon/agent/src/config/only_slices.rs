@@ -9,7 +9,7 @@ const PERSISTENCED: &str = "/system.slice/nvidia-persistenced.service";
 
 /// Processes that the kernel permits to open the GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "OnlySlicesValue", into = "OnlySlicesValue")]
 pub enum OnlySlices {
     /// Any process, subject to file modes and other cgroups.
     #[default]
@@ -23,7 +23,7 @@ pub enum OnlySlices {
     untagged,
     expecting = "`only_slices` is true, false, or a list of cgroups such as [\"/system.slice/dcgm-exporter.service\"]"
 )]
-enum Written {
+enum OnlySlicesValue {
     Is(bool),
     Besides(Vec<PathBuf>),
 }
@@ -39,14 +39,14 @@ impl OnlySlices {
     }
 }
 
-impl TryFrom<Written> for OnlySlices {
+impl TryFrom<OnlySlicesValue> for OnlySlices {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(written: OnlySlicesValue) -> Result<Self, String> {
         let cgroups = match written {
-            Written::Is(false) => return Ok(Self::No),
-            Written::Is(true) => vec![PERSISTENCED.into()],
-            Written::Besides(cgroups) => cgroups,
+            OnlySlicesValue::Is(false) => return Ok(Self::No),
+            OnlySlicesValue::Is(true) => vec![PERSISTENCED.into()],
+            OnlySlicesValue::Besides(cgroups) => cgroups,
         };
         let is_below = |path: &PathBuf| {
             let mut parts = path.components();
@@ -65,7 +65,7 @@ impl TryFrom<Written> for OnlySlices {
     }
 }
 
-impl From<OnlySlices> for Written {
+impl From<OnlySlices> for OnlySlicesValue {
     fn from(only: OnlySlices) -> Self {
         match only {
             OnlySlices::No => Self::Is(false),

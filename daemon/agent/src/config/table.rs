@@ -2,7 +2,7 @@
 
 /// Event with which a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum KeyEffect {
     /// With a reload of the running daemon.
     Reload,
     /// With the daemon's next start.
@@ -17,7 +17,7 @@ pub(crate) struct Key {
     /// Lines of help, each with a space in front.
     pub(crate) about: &'static [&'static str],
     /// Event with which a changed value takes effect.
-    pub(crate) effect: Effect,
+    pub(crate) effect: KeyEffect,
     /// Value in TOML where the default is the daemon's choice: that of root's daemon in packages.
     pub(crate) usual: Option<&'static str>,
 }
@@ -54,8 +54,8 @@ macro_rules! settings {
             }
         }
     };
-    (@effect live) => { Effect::Reload };
-    (@effect restart) => { Effect::Restart };
+    (@effect live) => { KeyEffect::Reload };
+    (@effect restart) => { KeyEffect::Restart };
     (@usual) => { None };
     (@usual $usual:literal) => { Some($usual) };
     (@take live $config:ident $new:ident $key:ident) => { $config.$key.clone_from(&$new.$key) };

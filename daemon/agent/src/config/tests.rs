@@ -23,7 +23,7 @@ fn gpus_parse_and_print_unchanged() {
     let uuid = "GPU-00000000-0000-0000-0000-000000000003";
     let config = parse(&format!("gpus = [0, '{uuid}', '2']")).unwrap();
     let named = ["0", uuid, "2"].map(|name| name.parse().unwrap());
-    assert_eq!(config.gpus, Gpus::These(named.to_vec()));
+    assert_eq!(config.gpus, ManagedGpus::These(named.to_vec()));
     assert_eq!(config.entries()["gpus"], serde_json::json!([0, uuid, 2]));
     assert_eq!(parse("gpus = 'all'").unwrap(), Config::default());
     for (text, said) in [
@@ -43,7 +43,7 @@ fn only_live_keys_are_copied() {
     let all_other = Config {
         runtime_dir: Some("/r".into()),
         state_dir: Some("/s".into()),
-        gpus: Gpus::These(vec![GpuSelector::Index(1)]),
+        gpus: ManagedGpus::These(vec![GpuSelector::Index(1)]),
         nvml_library: Some("/n".into()),
         shim: Some("/l".into()),
         socket_group: Some("g".into()),
@@ -107,9 +107,9 @@ fn manual_has_each_key_with_its_default_and_no_stray_request() {
 
 #[test]
 fn violations_are_reported_unless_kill_is_configured() {
-    assert_eq!(parse("").unwrap().violations(), Violations::Report);
+    assert_eq!(parse("").unwrap().violations(), ViolationPolicy::Report);
     let config = parse("violations = 'kill'\nforeigners = 'refuse'").unwrap();
-    assert_eq!(config.violations(), Violations::Kill { grace: Duration::from_secs(10) });
+    assert_eq!(config.violations(), ViolationPolicy::Kill { grace: Duration::from_secs(10) });
     assert_eq!(config.foreigners, Foreigners::Refuse);
     let refused = parse("foreigners = 'kill'").unwrap_err().to_string();
     assert!(refused.contains("`kill`") && refused.contains("`report`"), "{refused}");

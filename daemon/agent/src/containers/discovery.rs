@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
-use tranche_cdi::{Found, FoundLibrary, Governed, Gpu, NodeSpec, Source};
+use tranche_cdi::{CdiGpu, FactSource, FoundLibrary, GovernedLibrary, NodeFindings, NodeSpec};
 use tranche_inventory::{GpuFacts, NodeFacts};
 
 /// Directories of NVIDIA's tools, in the order of precedence of container runtimes.
@@ -29,7 +29,7 @@ pub(crate) fn discover(
     node: &NodeFacts,
     gpus: &[GpuFacts],
     notes: &mut Vec<String>,
-) -> Result<Source, String> {
+) -> Result<FactSource, String> {
     if let Some(file) = named {
         return described(file, gpus);
     }
@@ -55,7 +55,7 @@ pub(crate) fn discover(
         ));
     }
     let libraries = libraries(folder, &node.driver_version);
-    if !libraries.iter().any(|found| Governed::named(&found.file) == Some(Governed::Cuda)) {
+    if !libraries.iter().any(|found| GovernedLibrary::named(&found.file) == Some(GovernedLibrary::Cuda)) {
         return Err(format!(
             "there is no libcuda of version {} beside NVML in {}: write a description of the node with `nvidia-ctk \
              cdi generate --output=/etc/cdi/nvidia.yaml`",
@@ -67,11 +67,11 @@ pub(crate) fn discover(
 }
 
 /// Reads and validates a file. Every GPU and the libraries that the shim replaces must be listed and exist on disk.
-fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
+fn described(file: &Path, gpus: &[GpuFacts]) -> Result<FactSource, String> {
     let bytes = read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let node = NodeSpec::parse(&file.display().to_string(), &bytes).map_err(|bad| bad.to_string())?;
     for gpu in gpus {
-        let gpu = Gpu { uuid: gpu.uuid, index: gpu.index };
+        let gpu = CdiGpu { uuid: gpu.uuid, index: gpu.index };
         let facts = node.facts(&[gpu], gpus.len()).map_err(|bad| bad.to_string())?;
         for library in [&facts.cuda.file, &facts.nvml.file] {
             if !is_on_the_node(Path::new(library)) {
@@ -83,7 +83,7 @@ fn described(file: &Path, gpus: &[GpuFacts]) -> Result<Source, String> {
             }
         }
     }
-    Ok(Source::Described(node))
+    Ok(FactSource::Described(node))
 }
 
 /// Content of a file written by root or this daemon's user: root's container runtimes trust it.
@@ -136,7 +136,7 @@ fn is_nvidias(file: &Path) -> bool {
 fn mapped_nvml() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let files = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| format!("/{path}")));
-    let mut nvml = files.filter(|path| Governed::named(path) == Some(Governed::Nvml));
+    let mut nvml = files.filter(|path| GovernedLibrary::named(path) == Some(GovernedLibrary::Nvml));
     Some(nvml.next()?.trim_end_matches(" (deleted)").into())
 }
 
@@ -154,7 +154,7 @@ fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
     let suffix = format!(".so.{version}");
     let versioned = files.keys().any(|file| file.ends_with(&suffix));
     let wanted =
-        |file: &str| if versioned { file.ends_with(&suffix) } else { Governed::named(file).is_some() };
+        |file: &str| if versioned { file.ends_with(&suffix) } else { GovernedLibrary::named(file).is_some() };
     let found = files.into_iter().filter(|(file, _)| wanted(file));
     found
         .map(|(file, mut names)| {
@@ -164,16 +164,16 @@ fn libraries(folder: &Path, version: &str) -> Vec<FoundLibrary> {
         .collect()
 }
 
-fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> Source {
+fn real(libraries: Vec<FoundLibrary>, gpus: &[GpuFacts]) -> FactSource {
     let programs = PROGRAMS.iter().filter(|path| Path::new(path).exists());
-    let rest = Found {
+    let rest = NodeFindings {
         device_nodes: COMMON_NODES.map(Into::into).into(),
         libraries,
         files: programs.map(ToString::to_string).collect(),
-        ..Found::default()
+        ..NodeFindings::default()
     };
     let nodes = gpus.iter().map(|gpu| (gpu.index, format!("/dev/nvidia{}", minor(gpu)))).collect();
-    Source::Found { rest, nodes }
+    FactSource::Found { rest, nodes }
 }
 
 /// Minor number of a GPU's device file, from the driver by bus id. Without it, NVML's index, which has
@@ -194,15 +194,15 @@ fn device_minor(information: &str) -> Option<u32> {
 }
 
 /// Source for the simulator, which has no device files; its programs find the node through a variable.
-fn simulated(libraries: Vec<FoundLibrary>) -> Result<Source, String> {
+fn simulated(libraries: Vec<FoundLibrary>) -> Result<FactSource, String> {
     /// Defined by the simulator.
     const NODE: &str = "SIMGPU_NODE";
     let node = env::var(NODE)
         .map_err(|_| format!("the GPUs are simulated, and {NODE} does not say where they are"))?;
     let env = vec![format!("{NODE}={node}"), format!("SIMGPU_PROC={SIMULATED_PROC}")];
     let elsewhere = vec![("/proc".into(), SIMULATED_PROC.into())];
-    let rest = Found { libraries, shared: vec![node], env, elsewhere, ..Found::default() };
-    Ok(Source::Found { rest, nodes: BTreeMap::new() })
+    let rest = NodeFindings { libraries, shared: vec![node], env, elsewhere, ..NodeFindings::default() };
+    Ok(FactSource::Found { rest, nodes: BTreeMap::new() })
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].file.ends_with(&cuda));
         assert_eq!(found[0].names, ["libcuda.so", "libcuda.so.1", cuda.as_str()]);
-        let Source::Found { rest, .. } = real(found, &[]) else { panic!("it was found") };
+        let FactSource::Found { rest, .. } = real(found, &[]) else { panic!("it was found") };
         assert!(rest.facts().is_ok());
     }
 
@@ -266,7 +266,7 @@ mod tests {
             Some(5)
         );
         assert_eq!(device_minor("Model: V100\n"), None);
-        let Source::Found { nodes, .. } = real(Vec::new(), &[v100(0), v100(3)]) else {
+        let FactSource::Found { nodes, .. } = real(Vec::new(), &[v100(0), v100(3)]) else {
             panic!("it was found")
         };
         assert_eq!(nodes[&3], "/dev/nvidia3", "where the driver does not say, it is its index");

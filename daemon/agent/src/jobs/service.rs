@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use tranche_domain::access::{Standing, Verb};
-use tranche_domain::event::{Happening, Kind};
+use tranche_domain::access::{PeerRole, Verb};
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
-use tranche_jobs::{JobsError, LogFrom, Owner, Requester};
+use tranche_jobs::{JobOwner, JobsError, LogFrom, Requester};
 use tranche_rpc::v1::{self, jobs_server::Jobs};
 use tranche_rpc::{BadMessage, JobListing, ProjectWish};
 
 use super::NodeDesk;
-use crate::access::{Caller, Gate};
+use crate::access::{AccessGate, Caller};
 use crate::agent::Agent;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::service::caller;
 
 /// Pause between two checks for more output of a job.
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Implementation of the service.
 #[derive(Clone)]
 pub(crate) struct JobsService {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<AccessGate>,
     pub(crate) agent: Arc<Agent>,
     /// The reason, where the stored jobs cannot be read.
     pub(crate) desk: Result<Arc<NodeDesk>, String>,
@@ -49,7 +49,7 @@ impl Jobs for JobsService {
         let (name, beyond) = (wish.name.clone(), wish.beyond_capacity);
         let project = wish.project()?;
         self.with(move |desk| desk.create_project(project, beyond)).await?;
-        self.changed(Kind::ProjectChanged, &caller, format!("project {name} was made"));
+        self.changed(EventKind::ProjectChanged, &caller, format!("project {name} was made"));
         self.show_project(name).await
     }
 
@@ -59,7 +59,7 @@ impl Jobs for JobsService {
         let ProjectWish { name, change, beyond_capacity } = request.into_inner().try_into()?;
         let changed = name.clone();
         self.with(move |desk| desk.update_project(&changed, change, beyond_capacity)).await?;
-        self.changed(Kind::ProjectChanged, &caller, format!("project {name} has other terms"));
+        self.changed(EventKind::ProjectChanged, &caller, format!("project {name} has other terms"));
         self.show_project(name).await
     }
 
@@ -72,17 +72,17 @@ impl Jobs for JobsService {
         let name: ProjectName = request.into_inner().name.parse().map_err(BadMessage::from)?;
         let deleted = name.clone();
         self.with(move |desk| desk.delete_project(&deleted)).await?;
-        self.changed(Kind::ProjectDeleted, &caller, format!("project {name} was deleted"));
+        self.changed(EventKind::ProjectDeleted, &caller, format!("project {name} was deleted"));
         Ok(Response::new(v1::DeleteProjectResponse {}))
     }
 
     async fn submit_job(&self, request: Request<v1::SubmitJobRequest>) -> Answer<v1::JobView> {
         let caller = caller(&request)?;
-        let (asker, owner) = (asker(&caller), Owner { uid: caller.uid, gid: caller.gid });
+        let (asker, owner) = (asker(&caller), JobOwner { uid: caller.uid, gid: caller.gid });
         let submission = Submission::try_from(request.into_inner())?;
         let (project, name) = (submission.spec.project.clone(), submission.spec.name.clone());
         self.with(move |desk| desk.submit(submission, owner, asker)).await?;
-        self.changed(Kind::JobSubmitted, &caller, format!("job {name} of project {project}"));
+        self.changed(EventKind::JobSubmitted, &caller, format!("job {name} of project {project}"));
         self.show(project, name, asker).await
     }
 
@@ -97,7 +97,7 @@ impl Jobs for JobsService {
         let caller = caller(&request)?;
         let v1::SuspendJobRequest { project, name } = request.into_inner();
         let answer = self.suspend(&project, &name, true, asker(&caller)).await?;
-        self.changed(Kind::JobSuspended, &caller, format!("job {name} of project {project}"));
+        self.changed(EventKind::JobSuspended, &caller, format!("job {name} of project {project}"));
         Ok(answer)
     }
 
@@ -105,7 +105,7 @@ impl Jobs for JobsService {
         let caller = caller(&request)?;
         let v1::ResumeJobRequest { project, name } = request.into_inner();
         let answer = self.suspend(&project, &name, false, asker(&caller)).await?;
-        self.changed(Kind::JobResumed, &caller, format!("job {name} of project {project}"));
+        self.changed(EventKind::JobResumed, &caller, format!("job {name} of project {project}"));
         Ok(answer)
     }
 
@@ -116,7 +116,7 @@ impl Jobs for JobsService {
         let (project, name) = names(&project, &name)?;
         let told = format!("job {name} of project {project}");
         self.with(move |desk| desk.delete(&project, &name, asker)).await?;
-        self.changed(Kind::JobDeleted, &caller, told);
+        self.changed(EventKind::JobDeleted, &caller, told);
         Ok(Response::new(v1::DeleteJobResponse {}))
     }
 
@@ -128,7 +128,7 @@ impl Jobs for JobsService {
         let v1::FollowLogRequest { project, name, member, last_lines, follow } = request.into_inner();
         let (project, name) = names(&project, &name)?;
         let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
-        let wanted = Wanted { project, name, member, follow, asker };
+        let wanted = LogSelection { project, name, member, follow, asker };
         // An invalid request fails at once.
         let first = self.part(&wanted, lines.unwrap_or(LogFrom::Byte(0))).await?;
         let (tell, told) = mpsc::channel(4);
@@ -158,7 +158,7 @@ impl Jobs for JobsService {
 
 /// Parameters of a log request.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct LogSelection {
     project: ProjectName,
     name: JobName,
     member: u32,
@@ -171,17 +171,17 @@ impl JobsService {
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&NodeDesk) -> Result<T, JobsError> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let desk = self.desk.clone().map_err(Failure::NoJobs)?;
+    ) -> Result<T, RequestFailure> {
+        let desk = self.desk.clone().map_err(RequestFailure::NoJobs)?;
         Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
     }
 
     /// Records a client's change in the history.
-    fn changed(&self, kind: Kind, caller: &Caller, what: impl std::fmt::Display) {
+    fn changed(&self, kind: EventKind, caller: &Caller, what: impl std::fmt::Display) {
         self.agent.telemetry.events.record(Happening::new(kind, what).asked_by(caller.actor()));
     }
 
-    fn administers(&self, caller: &Caller) -> Result<(), Failure> {
+    fn administers(&self, caller: &Caller) -> Result<(), RequestFailure> {
         self.gate.permit(caller, Verb::Administer)
     }
 
@@ -212,15 +212,19 @@ impl JobsService {
         self.show(project, name, asker).await
     }
 
-    async fn part(&self, wanted: &Wanted, from: LogFrom) -> Result<tranche_jobs::LogPart, Failure> {
-        let Wanted { project, name, member, asker, .. } = wanted.clone();
+    async fn part(
+        &self,
+        wanted: &LogSelection,
+        from: LogFrom,
+    ) -> Result<tranche_jobs::LogPart, RequestFailure> {
+        let LogSelection { project, name, member, asker, .. } = wanted.clone();
         self.with(move |desk| desk.log(&project, &name, member, from, asker)).await
     }
 
     /// Sends a log until its end, or until the receiver is dropped.
     async fn send_parts(
         &self,
-        wanted: &Wanted,
+        wanted: &LogSelection,
         first: tranche_jobs::LogPart,
         tell: &mpsc::Sender<Result<v1::LogPart, Status>>,
     ) {
@@ -242,7 +246,7 @@ impl JobsService {
             part = match self.part(wanted, LogFrom::Byte(next)).await {
                 Ok(part) => part,
                 // The job was deleted, so its output has ended.
-                Err(Failure::Jobs(JobsError::Job(_))) => return,
+                Err(RequestFailure::Jobs(JobsError::Job(_))) => return,
                 Err(failure) => return drop(tell.send(Err(failure.into())).await),
             };
         }
@@ -250,7 +254,7 @@ impl JobsService {
 }
 
 fn asker(caller: &Caller) -> Requester {
-    Requester { uid: caller.uid, admin: caller.standing == Standing::Operator }
+    Requester { uid: caller.uid, admin: caller.standing == PeerRole::Operator }
 }
 
 fn names(project: &str, name: &str) -> Result<(ProjectName, JobName), BadMessage> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use tranche_domain::id::{GpuUuid, HostPid};
-use tranche_exposition::{Labels, Page};
+use tranche_exposition::{Labels, MetricsPage};
 use tranche_inventory::GpuFacts;
 
 use super::copied::{Copied, Promised};
@@ -13,13 +13,13 @@ use crate::agent::Agent;
 use crate::gpu_probe;
 
 /// The driver's last figures; empty for a GPU that never answered.
-struct Seen<'a> {
+struct GpuSample<'a> {
     facts: &'a GpuFacts,
     last: gpu_probe::GpuStatus,
     foreign: Option<usize>,
 }
 
-pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
+pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) -> fmt::Result {
     let seen = look(agent, core);
     page.infos("tranche_gpu", "The GPUs, by their UUIDs", agent.gpus.iter().map(info))?;
     memory(agent, core, &seen, page)?;
@@ -28,10 +28,11 @@ pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::R
     health(agent, core, &seen, page)
 }
 
-fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<Seen<'a>> {
+fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<GpuSample<'a>> {
     let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
     let (mut seen, members) = (agent.gpu_probe.query(&agent.driver, &uuids), members(core));
-    let of = |facts: &'a GpuFacts| Seen::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &members);
+    let of =
+        |facts: &'a GpuFacts| GpuSample::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &members);
     agent.gpus.iter().map(of).collect()
 }
 
@@ -41,7 +42,7 @@ fn members(core: &Copied) -> BTreeSet<HostPid> {
     core.slices.iter().flat_map(|(_, runtime)| of(runtime)).map(|member| member.pid).collect()
 }
 
-impl<'a> Seen<'a> {
+impl<'a> GpuSample<'a> {
     fn of(facts: &'a GpuFacts, last: gpu_probe::GpuStatus, members: &BTreeSet<HostPid>) -> Self {
         let foreign = |users: &Vec<HostPid>| users.iter().filter(|pid| !members.contains(pid)).count();
         Self { facts, foreign: last.users.as_ref().map(foreign), last }
@@ -58,7 +59,7 @@ fn info(facts: &GpuFacts) -> Labels {
 }
 
 /// One row for each GPU with a value.
-fn rows<V>(seen: &[Seen<'_>], value: impl Fn(&Seen<'_>) -> Option<V>) -> Vec<(Labels, V)> {
+fn rows<V>(seen: &[GpuSample<'_>], value: impl Fn(&GpuSample<'_>) -> Option<V>) -> Vec<(Labels, V)> {
     seen.iter().filter_map(|gpu| Some((gpu.labels(), value(gpu)?))).collect()
 }
 
@@ -66,7 +67,7 @@ fn promised<V>(core: &Copied, value: impl Fn(&Promised) -> V) -> Vec<(Labels, V)
     core.gpus.iter().map(|gpu| (label("gpu", gpu.gpu), value(gpu))).collect()
 }
 
-fn memory(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn memory(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let capacity = agent.gpus.iter().map(|gpu| (label("gpu", gpu.uuid), gpu.capacity().get()));
     page.gauges("tranche_gpu_memory_capacity_bytes", "Memory that slices can be made of", capacity)?;
     let committed = promised(core, |gpu| gpu.memory.get());
@@ -75,7 +76,7 @@ fn memory(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) 
     page.gauges("tranche_gpu_memory_used_bytes", "Memory in use by anybody, as the driver says", used)
 }
 
-fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn compute(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let committed = promised(core, |gpu| share(gpu.compute));
     page.gauges(
         "tranche_gpu_compute_committed_ratio",
@@ -93,7 +94,7 @@ fn compute(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>)
     page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
 }
 
-fn condition(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn condition(seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let warm = rows(seen, |gpu| gpu.last.state.as_ref()?.temperature_celsius);
     page.gauges("tranche_gpu_temperature_celsius", "Temperature of the GPU", warm)?;
     let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
@@ -103,7 +104,7 @@ fn condition(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
     page.gauges("tranche_gpu_power_limit_watts", "Power that the GPU may draw", limit)
 }
 
-fn health(agent: &Agent, core: &Copied, seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn health(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let sliceable = promised(core, |gpu| u64::from(gpu.sliceable));
     page.gauges("tranche_gpu_sliceable", "Whether slices can be put there, cordons aside", sliceable)?;
     let cordoned = promised(core, |gpu| u64::from(gpu.cordoned));

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::UNIX_EPOCH;
 
 use procfs::process::{LimitValue, Process};
-use tranche_exposition::{Labels, Page};
+use tranche_exposition::{Labels, MetricsPage};
 
 use crate::agent::Agent;
 
-pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
+pub(super) fn write(agent: &Agent, page: &mut MetricsPage<'_>) -> fmt::Result {
     let started =
         agent.telemetry.counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     page.gauge("tranche_start_time_seconds", "When the daemon started, in Unix time", started)?;
@@ -41,7 +41,7 @@ pub(super) fn write(agent: &Agent, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// Process metrics under the customary names.
-fn process_metrics(process: &Process, page: &mut Page<'_>) -> fmt::Result {
+fn process_metrics(process: &Process, page: &mut MetricsPage<'_>) -> fmt::Result {
     let one = |value: Option<u64>| value.map(|value| (Labels::new(), value));
     let stat = process.stat().ok();
     let memory = stat.as_ref().map(|stat| stat.rss * procfs::page_size());

@@ -3,16 +3,16 @@
 use std::fmt;
 
 use tranche_domain::jobs::MilliGpus;
-use tranche_exposition::{Labels, Page};
-use tranche_jobs::Standing;
+use tranche_exposition::{Labels, MetricsPage};
+use tranche_jobs::ProjectStanding;
 
 use super::labels::{and, label};
 use crate::jobs::NodeDesk;
 
-pub(super) fn write(desk: Option<&NodeDesk>, page: &mut Page<'_>) -> fmt::Result {
+pub(super) fn write(desk: Option<&NodeDesk>, page: &mut MetricsPage<'_>) -> fmt::Result {
     page.gauge("tranche_jobs_up", "Whether the node takes jobs", u64::from(desk.is_some()))?;
     let standings = desk.map(NodeDesk::standings).unwrap_or_default();
-    let rows = |value: fn(&Standing) -> MilliGpus| {
+    let rows = |value: fn(&ProjectStanding) -> MilliGpus| {
         standings.iter().map(move |project| (labels(project), f64::from(value(project).get()) / 1000.0))
     };
     page.gauges(
@@ -28,7 +28,7 @@ pub(super) fn write(desk: Option<&NodeDesk>, page: &mut Page<'_>) -> fmt::Result
     counts(&standings, page)
 }
 
-fn counts(standings: &[Standing], page: &mut Page<'_>) -> fmt::Result {
+fn counts(standings: &[ProjectStanding], page: &mut MetricsPage<'_>) -> fmt::Result {
     let states = standings.iter().flat_map(|standing| {
         let of = |state, count: u32| (and(labels(standing), "state", state), u64::from(count));
         [of("running", standing.project.running), of("queued", standing.project.queued)]
@@ -52,6 +52,6 @@ fn counts(standings: &[Standing], page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-fn labels(standing: &Standing) -> Labels {
+fn labels(standing: &ProjectStanding) -> Labels {
     label("project", &standing.project.project.name)
 }

@@ -8,7 +8,7 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_domain::view::ComputeState;
-use tranche_exposition::{Labels, Page};
+use tranche_exposition::{Labels, MetricsPage};
 
 use super::copied::Copied;
 use super::labels::{and, label, share};
@@ -18,18 +18,18 @@ use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_timeshare::Shown;
 
 /// A slice at the time of the scrape.
-struct Seen<'a> {
+struct SliceSample<'a> {
     slice: &'a Slice,
     tier: String,
     processes: usize,
-    devices: Vec<Device>,
+    devices: Vec<DeviceMetrics>,
     compute: Shown,
     refusals: u64,
     turned_away: u64,
 }
 
 /// The slice's part of one GPU.
-struct Device {
+struct DeviceMetrics {
     gpu: GpuUuid,
     cap: Bytes,
     used: Bytes,
@@ -47,14 +47,14 @@ const STATES: [(&str, ComputeState); 6] = [
     ("behind_priority", ComputeState::BehindPriority),
 ];
 
-impl<'a> Seen<'a> {
+impl<'a> SliceSample<'a> {
     fn of(agent: &Agent, (slice, runtime): &'a (Slice, Arc<SliceRuntime>)) -> Self {
         let (held, compute) = (runtime.held(), agent.governor.show(&slice.name).unwrap_or_default());
         let device =
             |(part, (device, gpu)): (&tranche_domain::slice::Part, (tranche_shm::DeviceSlot, GpuUuid))| {
                 let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
                 let common_charges = runtime.common_charges(device);
-                Device {
+                DeviceMetrics {
                     gpu,
                     cap: part.cap,
                     used: alone.saturating_add(common_charges.common),
@@ -89,14 +89,14 @@ impl<'a> Seen<'a> {
     }
 }
 
-pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::Result {
-    let seen: Vec<Seen<'_>> = core.slices.iter().map(|slice| Seen::of(agent, slice)).collect();
+pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) -> fmt::Result {
+    let seen: Vec<SliceSample<'_>> = core.slices.iter().map(|slice| SliceSample::of(agent, slice)).collect();
     page.gauge("tranche_slices", "Slices that are there", seen.len() as u64)?;
     page.gauge("tranche_slices_stranded", "Slices whose GPU is not there now", core.stranded as u64)?;
     page.infos(
         "tranche_slice",
         "Slices: whom each is for, and how far its limits hold",
-        seen.iter().map(Seen::info),
+        seen.iter().map(SliceSample::info),
     )?;
     memory(&seen, page)?;
     compute(&seen, page)?;
@@ -104,21 +104,21 @@ pub(super) fn write(agent: &Agent, core: &Copied, page: &mut Page<'_>) -> fmt::R
 }
 
 fn rows<'a, V>(
-    seen: &'a [Seen<'_>],
-    value: impl Fn(&Seen<'_>) -> V + 'a,
+    seen: &'a [SliceSample<'_>],
+    value: impl Fn(&SliceSample<'_>) -> V + 'a,
 ) -> impl Iterator<Item = (Labels, V)> + 'a {
     seen.iter().map(move |slice| (slice.labels(), value(slice)))
 }
 
 fn parts<'a, V>(
-    seen: &'a [Seen<'_>],
-    value: impl Fn(&Seen<'_>, &Device) -> V + 'a,
+    seen: &'a [SliceSample<'_>],
+    value: impl Fn(&SliceSample<'_>, &DeviceMetrics) -> V + 'a,
 ) -> impl Iterator<Item = (Labels, V)> + 'a {
     let each = seen.iter().flat_map(|slice| slice.devices.iter().map(move |device| (slice, device)));
     each.map(move |(slice, device)| (and(slice.labels(), "gpu", device.gpu), value(slice, device)))
 }
 
-fn memory(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn memory(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let cap = parts(seen, |_, part| part.cap.get());
     page.gauges("tranche_slice_memory_cap_bytes", "The most memory that the slice may have of the GPU", cap)?;
     let used = parts(seen, |_, part| part.used.get());
@@ -133,7 +133,7 @@ fn memory(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-fn compute(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn compute(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let request = parts(seen, |slice, _| share(slice.slice.guaranteed()));
     page.gauges(
         "tranche_slice_compute_request_ratio",
@@ -167,7 +167,7 @@ fn compute(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-fn people(seen: &[Seen<'_>], page: &mut Page<'_>) -> fmt::Result {
+fn people(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     let processes = rows(seen, |slice| slice.processes as u64);
     page.gauges("tranche_slice_processes", "Processes that use CUDA in the slice", processes)?;
     let turned_away = rows(seen, |slice| slice.turned_away);

@@ -15,7 +15,7 @@ use crate::agent::Agent;
 const ON_THEIR_WAY: usize = 64;
 
 /// Selection of events by number and slice.
-pub(super) struct Wanted {
+pub(super) struct EventSelection {
     /// Events with greater numbers.
     pub(super) since: u64,
     /// Events of this slice only.
@@ -27,7 +27,7 @@ pub(super) struct Wanted {
 type Told = Result<v1::Event, Status>;
 
 /// Stream of the selected events.
-pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> ReceiverStream<Told> {
+pub(super) fn events(agent: &Arc<Agent>, wanted: EventSelection, follower: Follower) -> ReceiverStream<Told> {
     let (tell, told) = mpsc::channel(ON_THEIR_WAY);
     let agent = Arc::clone(agent);
     tokio::spawn(async move {
@@ -40,8 +40,8 @@ pub(super) fn events(agent: &Arc<Agent>, wanted: Wanted, follower: Follower) -> 
     ReceiverStream::new(told)
 }
 
-async fn tell_all(agent: &Agent, wanted: Wanted, tell: &Sender<Told>) {
-    let Wanted { since: mut last, slice, follow } = wanted;
+async fn tell_all(agent: &Agent, wanted: EventSelection, tell: &Sender<Told>) {
+    let EventSelection { since: mut last, slice, follow } = wanted;
     let mut changes = agent.telemetry.events.subscribe();
     loop {
         // Read before the events: later ones change the value again.

@@ -2,14 +2,14 @@
 
 /// Scope of the daemon, which determines access to its sockets and the protection of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum DaemonScope {
     /// The whole node: the daemon runs as root, tenants as any user.
     Node,
     /// The user that the daemon runs as.
     User,
 }
 
-impl Reach {
+impl DaemonScope {
     /// Scope that this process's user allows.
     pub fn of_this_process() -> Self {
         if nix::unistd::geteuid().is_root() { Self::Node } else { Self::User }

@@ -17,16 +17,17 @@ use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tranche_agent::{
-    Access, Contexts, Foreigners, Layout, Locks, OverCap, Reach, Retention, Settings, Transfers, serve,
+    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, Locks, OverCap, Retention, Settings, Transfers,
+    serve,
 };
 use tranche_domain::id::HostPid;
-use tranche_domain::truth::Violations;
+use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
 use tranche_rpc::v1::{self, node_client::NodeClient};
 use tranche_shm::control::{self, Control, DEPARTURE_PATIENCE_NS};
 use tranche_shm::credit::Units;
-use tranche_shm::message::{FRAME_BYTES, Reply, Request, ShareKey};
+use tranche_shm::message::{DaemonReply, FRAME_BYTES, ProcessRequest, ShareKey};
 use tranche_shm::usage::{self, Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
@@ -37,11 +38,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const FAULT_QUIET: Duration = Duration::from_secs(2);
 
 /// Directories of a daemon, which outlive it.
-pub(crate) struct Place {
+pub(crate) struct DaemonDirectories {
     directory: tempfile::TempDir,
 }
 
-impl Place {
+impl DaemonDirectories {
     pub(crate) fn new() -> Self {
         let place = Self { directory: tempfile::tempdir().unwrap() };
         std::fs::write(place.shim(), "").unwrap();
@@ -74,13 +75,17 @@ impl Place {
     }
 
     /// Starts a daemon in these directories.
-    pub(crate) fn start(&self, driver: &ScriptedDriver) -> Daemon {
+    pub(crate) fn start(&self, driver: &ScriptedDriver) -> RunningDaemon {
         self.start_with(driver, OverCap::Report)
     }
 
     /// Starts a daemon with this policy for slices over their caps.
-    pub(crate) fn start_with(&self, driver: &ScriptedDriver, over_cap: OverCap) -> Daemon {
-        let layout = Layout { runtime: self.runtime(), state: self.state(), reach: Reach::of_this_process() };
+    pub(crate) fn start_with(&self, driver: &ScriptedDriver, over_cap: OverCap) -> RunningDaemon {
+        let layout = DaemonPaths {
+            runtime: self.runtime(),
+            state: self.state(),
+            reach: DaemonScope::of_this_process(),
+        };
         let locks = layout.occupy().unwrap();
         let door = layout.open_door().unwrap();
         let settings = Settings {
@@ -93,7 +98,7 @@ impl Place {
             contexts: Contexts::assumed(Bytes::mib(308)),
             seals_regions: true,
             over_cap,
-            violations: Violations::Report,
+            violations: ViolationPolicy::Report,
             foreigners: Foreigners::Report,
             fault_quiet: FAULT_QUIET,
             ended_jobs: Retention::DEFAULT,
@@ -110,25 +115,25 @@ impl Place {
             runtime.block_on(serve(settings, door, stop)).unwrap();
             runtime.shutdown_timeout(Duration::from_secs(5));
         });
-        Daemon::new(self.runtime().join("tranched.sock"), stop, thread, locks)
+        RunningDaemon::new(self.runtime().join("tranched.sock"), stop, thread, locks)
     }
 }
 
 /// A running daemon and a connection to it.
-pub(crate) struct Daemon {
+pub(crate) struct RunningDaemon {
     pub(crate) calls: Calls,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _locks: Locks,
 }
 
-impl Daemon {
+impl RunningDaemon {
     fn new(socket: PathBuf, stop: oneshot::Sender<()>, thread: JoinHandle<()>, locks: Locks) -> Self {
         Self { calls: Calls::connect(&socket), stop: Some(stop), thread: Some(thread), _locks: locks }
     }
 }
 
-impl Drop for Daemon {
+impl Drop for RunningDaemon {
     fn drop(&mut self) {
         self.calls.hang_up(); // or it would be waited for
         drop(self.stop.take());
@@ -242,7 +247,7 @@ pub(crate) fn expect_code(answer: Result<impl std::fmt::Debug, Status>, code: Co
 }
 
 /// A process of a slice: this test program, started in the role of a tenant.
-pub(crate) struct Tenant {
+pub(crate) struct TenantProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -251,7 +256,7 @@ pub(crate) struct Tenant {
 /// Variable with the path of the slice's socket.
 const SOCKET: &str = "TRANCHE_TEST_TENANT_SOCKET";
 
-impl Tenant {
+impl TenantProcess {
     /// Starts a child process, which attaches when ordered to.
     pub(crate) fn spawn(socket: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -284,7 +289,7 @@ impl Tenant {
     }
 }
 
-impl Drop for Tenant {
+impl Drop for TenantProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -316,13 +321,13 @@ pub(crate) fn play_tenant() {
             ["export", key, mib] => {
                 let units = Units::within(mib.parse::<u64>().unwrap() << 20);
                 let key = ShareKey(key.parse().unwrap());
-                seat.as_mut().unwrap().say(Request::Export { device: Attached::device(), key, units })
+                seat.as_mut().unwrap().say(ProcessRequest::Export { device: Attached::device(), key, units })
             }
             ["import", key] => {
-                seat.as_mut().unwrap().say(Request::Import { key: ShareKey(key.parse().unwrap()) })
+                seat.as_mut().unwrap().say(ProcessRequest::Import { key: ShareKey(key.parse().unwrap()) })
             }
             ["drop", key] => {
-                seat.as_mut().unwrap().say(Request::Drop { key: ShareKey(key.parse().unwrap()) })
+                seat.as_mut().unwrap().say(ProcessRequest::Drop { key: ShareKey(key.parse().unwrap()) })
             }
             ["unused"] => seat.as_ref().unwrap().unused(),
             ["departing"] => (seat.as_ref().unwrap().control().departing_until_ns() != 0).to_string(),
@@ -379,9 +384,9 @@ fn export_for_ever(seat: &mut Attached, number: u64) {
     let units = Units::within(4096);
     for turn in 0.. {
         let key = ShareKey(number << 32 | turn);
-        seat.say(Request::Export { device: Attached::device(), key, units });
+        seat.say(ProcessRequest::Export { device: Attached::device(), key, units });
         if turn % 2 == 0 || turn > 512 {
-            seat.say(Request::Drop { key });
+            seat.say(ProcessRequest::Drop { key });
         }
     }
 }
@@ -401,11 +406,11 @@ impl Attached {
     /// `known` is the slot that this process had before, if it had one.
     fn attach(socket: &Path, known: Option<Slot>) -> Result<Self, String> {
         let mut stream = UnixStream::connect(socket).map_err(|error| format!("no connection: {error}"))?;
-        stream.write_all(&Request::hello(known).encode()).unwrap();
+        stream.write_all(&ProcessRequest::hello(known).encode()).unwrap();
         let (reply, descriptors) = receive(&stream);
         let slot = match reply {
-            Reply::Welcome { slot, .. } => slot,
-            Reply::Refused(why) => return Err(format!("refused {why:?}")),
+            DaemonReply::Welcome { slot, .. } => slot,
+            DaemonReply::Refused(why) => return Err(format!("refused {why:?}")),
             other => panic!("{other:?}"),
         };
         let [control_fd, usage_fd, _bell]: [OwnedFd; 3] = descriptors.try_into().unwrap();
@@ -428,15 +433,15 @@ impl Attached {
         let word = usage.credit(self.slot, Self::device());
         let began = Instant::now();
         while word.charge(want).is_err() {
-            let ask = Request::Credit { device: Self::device(), want };
+            let ask = ProcessRequest::Credit { device: Self::device(), want };
             self.stream.write_all(&ask.encode()).unwrap();
             let mut frame = [0; FRAME_BYTES];
             self.stream.read_exact(&mut frame).unwrap();
-            match Reply::decode(&frame).unwrap() {
-                Reply::Granted => {}
-                Reply::Exhausted => return "out of memory".into(),
-                Reply::Later if began.elapsed().as_nanos() < DEPARTURE_PATIENCE_NS.into() => {}
-                Reply::Later => return "out of memory, they say in vain".into(),
+            match DaemonReply::decode(&frame).unwrap() {
+                DaemonReply::Granted => {}
+                DaemonReply::Exhausted => return "out of memory".into(),
+                DaemonReply::Later if began.elapsed().as_nanos() < DEPARTURE_PATIENCE_NS.into() => {}
+                DaemonReply::Later => return "out of memory, they say in vain".into(),
                 other => panic!("{other:?}"),
             }
         }
@@ -455,7 +460,7 @@ impl Attached {
         let mut took: Vec<u128> = (0..count)
             .map(|_| {
                 let begun = Instant::now();
-                self.say(Request::Drop { key: ShareKey(u64::MAX) });
+                self.say(ProcessRequest::Drop { key: ShareKey(u64::MAX) });
                 begun.elapsed().as_micros()
             })
             .collect();
@@ -463,11 +468,11 @@ impl Attached {
         format!("{} {} {}", took[count / 2], took[count * 99 / 100], took[count - 1])
     }
 
-    fn say(&mut self, request: Request) -> String {
+    fn say(&mut self, request: ProcessRequest) -> String {
         self.stream.write_all(&request.encode()).unwrap();
         let mut frame = [0; FRAME_BYTES];
         self.stream.read_exact(&mut frame).unwrap();
-        format!("{:?}", Reply::decode(&frame).unwrap())
+        format!("{:?}", DaemonReply::decode(&frame).unwrap())
     }
 
     fn free(&mut self, mib: u64) -> String {
@@ -569,7 +574,7 @@ impl Flood {
     }
 }
 
-fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
+fn receive(stream: &UnixStream) -> (DaemonReply, Vec<OwnedFd>) {
     let mut frame = [0; FRAME_BYTES];
     let mut space = nix::cmsg_space!([RawFd; 3]);
     let mut parts = [IoSliceMut::new(&mut frame)];
@@ -583,7 +588,7 @@ fn receive(stream: &UnixStream) -> (Reply, Vec<OwnedFd>) {
         }
     }
     assert_eq!(message.bytes, FRAME_BYTES);
-    (Reply::decode(&frame).unwrap(), descriptors)
+    (DaemonReply::decode(&frame).unwrap(), descriptors)
 }
 
 fn map(fd: &OwnedFd, words: usize, access: i32) -> &'static [AtomicU64] {

@@ -8,12 +8,12 @@ use tranche_domain::id::HostPid;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::v100;
 
-use super::common::{Calls, Daemon, Place, Tenant, fraction};
+use super::common::{Calls, DaemonDirectories, RunningDaemon, TenantProcess, fraction};
 use super::one_gpu;
 
 /// Directories that other users can reach, with slice `a` that no process has entered.
-fn shared() -> (Place, Daemon) {
-    let place = Place::new();
+fn shared() -> (DaemonDirectories, RunningDaemon) {
+    let place = DaemonDirectories::new();
     let mut daemon = place.start(&one_gpu());
     fs::set_permissions(place.runtime().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     daemon.calls.create(fraction("a", 500)).unwrap();
@@ -21,8 +21,8 @@ fn shared() -> (Place, Daemon) {
 }
 
 /// A process that does not belong to the slice, of another user if possible.
-fn stranger(socket: &Path) -> Tenant {
-    let mut stranger = Tenant::spawn(&socket.display().to_string());
+fn stranger(socket: &Path) -> TenantProcess {
+    let mut stranger = TenantProcess::spawn(&socket.display().to_string());
     if nix::unistd::geteuid().is_root() {
         assert_eq!(stranger.tell("become 65534"), "ok");
     } else {
@@ -32,7 +32,7 @@ fn stranger(socket: &Path) -> Tenant {
 }
 
 /// Number of connections made, and of the last ones still open.
-fn flooded(stranger: &mut Tenant) -> (u32, u32) {
+fn flooded(stranger: &mut TenantProcess) -> (u32, u32) {
     let answer = stranger.tell("flooded");
     let (tried, open) = answer.split_once(' ').unwrap();
     (tried.parse().unwrap(), open.parse().unwrap())
@@ -44,7 +44,7 @@ fn foreign_registrations_do_not_block_members() {
     let (door, socket) =
         (place.runtime().join("tranched.sock"), place.runtime().join("slices/a/attach.sock"));
     let mut stranger = stranger(&socket);
-    let mut tenant = Tenant::spawn(&socket.display().to_string());
+    let mut tenant = TenantProcess::spawn(&socket.display().to_string());
     assert_eq!(tenant.tell(&format!("enter {}", door.display())), "ok");
     stranger.tell(&format!("flood {}", socket.display()));
     assert_eq!(tenant.tell("attach"), "slot 0");
@@ -58,13 +58,13 @@ fn foreign_registrations_do_not_block_members() {
 
 #[test]
 fn exporting_processes_do_not_delay_other_slices() {
-    let place = Place::new();
+    let place = DaemonDirectories::new();
     let mut daemon = place.start(&one_gpu());
     let door = place.runtime().join("tranched.sock");
     let [mut crowd, mut neighbour] = ["a", "b"].map(|name| {
         daemon.calls.create(fraction(name, 400)).unwrap();
         let socket = place.runtime().join("slices").join(name).join("attach.sock");
-        let mut tenant = Tenant::spawn(&socket.display().to_string());
+        let mut tenant = TenantProcess::spawn(&socket.display().to_string());
         assert_eq!(tenant.tell(&format!("enter {}", door.display())), "ok");
         tenant
     });
@@ -113,10 +113,10 @@ fn usage_region_cannot_be_extended_by_its_tenant() {
     if !seals() {
         return;
     }
-    let (place, daemon) = (Place::new(), one_gpu());
+    let (place, daemon) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&daemon).calls;
     calls.create(fraction("a", 500)).unwrap();
-    let mut tenant = Tenant::spawn(&calls.enter("a").unwrap().socket_path);
+    let mut tenant = TenantProcess::spawn(&calls.enter("a").unwrap().socket_path);
     tenant.tell("attach");
     let length = || fs::metadata(place.usage("a")).unwrap().len();
     let made = length();
@@ -130,11 +130,11 @@ fn mapped_usage_region_survives_its_daemon() {
     if !seals() {
         return;
     }
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
     let socket = daemon.calls.enter("a").unwrap().socket_path;
-    let [mut one, mut other] = [(); 2].map(|()| Tenant::spawn(&socket));
+    let [mut one, mut other] = [(); 2].map(|()| TenantProcess::spawn(&socket));
     assert_eq!([&mut one, &mut other].map(|tenant| tenant.tell("attach")), ["slot 0", "slot 1"]);
     assert_eq!((one.tell("alloc 100"), other.tell("alloc 50")), ("ok".into(), "ok".into()));
     drop(daemon);
@@ -154,10 +154,10 @@ fn ended_process_without_accounting_stays_charged() {
     if !seals() {
         return;
     }
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 500)).unwrap();
-    let mut tenant = Tenant::spawn(&daemon.calls.enter("a").unwrap().socket_path);
+    let mut tenant = TenantProcess::spawn(&daemon.calls.enter("a").unwrap().socket_path);
     assert_eq!((tenant.tell("attach"), tenant.tell("alloc 100")), ("slot 0".into(), "ok".into()));
     driver.set_process(v100(0).uuid, HostPid::new(tenant.pid()), Bytes::mib(100));
     drop(daemon);

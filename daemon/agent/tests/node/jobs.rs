@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1::{self, jobs_client::JobsClient};
 
-use crate::common::{PATIENCE, Place, expect_code, fraction};
+use crate::common::{DaemonDirectories, PATIENCE, expect_code, fraction};
 use crate::one_gpu;
 
 /// Name of the first job's slice.
@@ -23,7 +23,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn of(place: &Place) -> Self {
+    fn of(place: &DaemonDirectories) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let socket = place.runtime().join("tranched.sock");
         let mut client = runtime.block_on(tranche_rpc::connect_to_jobs(&socket)).unwrap();
@@ -62,7 +62,7 @@ impl Jobs {
 }
 
 /// Edits the stored state of the only slice.
-fn change_kept(place: &Place, change: impl FnOnce(&mut Value)) {
+fn change_kept(place: &DaemonDirectories, change: impl FnOnce(&mut Value)) {
     let path = place.state().join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     change(&mut state["slices"][0]);
@@ -75,7 +75,7 @@ fn make_a_jobs(kept: &mut Value) {
 
 #[test]
 fn user_slice_with_a_job_name_is_kept() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction(SLICE, 500)).unwrap();
     let mut jobs = Jobs::of(&place);
@@ -91,7 +91,7 @@ fn user_slice_with_a_job_name_is_kept() {
 
 #[test]
 fn stranded_job_slice_does_not_block_its_job() {
-    let place = Place::new();
+    let place = DaemonDirectories::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction(SLICE, 100) };
     place.start(&both).calls.create(on_second).unwrap();
@@ -109,7 +109,7 @@ fn stranded_job_slice_does_not_block_its_job() {
 
 #[test]
 fn job_slice_cannot_be_resized_by_users() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     place.start(&driver).calls.create(fraction(SLICE, 100)).unwrap();
     change_kept(&place, make_a_jobs);
     let calls = &mut place.start(&driver).calls;
@@ -126,7 +126,7 @@ fn job_slice_cannot_be_resized_by_users() {
 
 #[test]
 fn forced_deletion_of_a_stranded_slice_kills_its_processes() {
-    let place = Place::new();
+    let place = DaemonDirectories::new();
     let both = ScriptedDriver::new(vec![v100(0), v100(1)]);
     let on_second = v1::CreateSliceRequest { gpus: vec!["1".into()], ..fraction("a", 100) };
     place.start(&both).calls.create(on_second).unwrap();

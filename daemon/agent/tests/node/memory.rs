@@ -14,11 +14,14 @@ fn used_mib(view: &v1::NodeView) -> u64 {
 }
 
 /// A slice of half a GPU with this process as a root, and attached processes.
-fn populated<const N: usize>(place: &Place, daemon: &mut common::Daemon) -> [Tenant; N] {
+fn populated<const N: usize>(
+    place: &DaemonDirectories,
+    daemon: &mut common::RunningDaemon,
+) -> [TenantProcess; N] {
     daemon.calls.create(fraction("a", 500)).unwrap();
     let socket = daemon.calls.enter("a").unwrap().socket_path;
     let _ = place;
-    let mut tenants = [(); N].map(|()| Tenant::spawn(&socket));
+    let mut tenants = [(); N].map(|()| TenantProcess::spawn(&socket));
     for (index, tenant) in tenants.iter_mut().enumerate() {
         assert_eq!(tenant.tell("attach"), format!("slot {index}"));
     }
@@ -27,7 +30,7 @@ fn populated<const N: usize>(place: &Place, daemon: &mut common::Daemon) -> [Ten
 
 #[test]
 fn shared_memory_is_charged_once_until_the_last_holder_ends() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
     assert_eq!(exporter.tell("alloc 10000"), "ok");
@@ -51,7 +54,7 @@ fn shared_memory_is_charged_once_until_the_last_holder_ends() {
 
 #[test]
 fn restarted_daemon_restores_shares() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
     assert_eq!(exporter.tell("alloc 10000"), "ok");
@@ -70,7 +73,7 @@ fn restarted_daemon_restores_shares() {
 
 #[test]
 fn lost_journal_keeps_shares_charged_until_all_end() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut exporter, mut importer] = populated(&place, &mut daemon);
     assert_eq!(exporter.tell("alloc 10000"), "ok");
@@ -88,7 +91,7 @@ fn lost_journal_keeps_shares_charged_until_all_end() {
 
 #[test]
 fn driver_overhead_of_an_idle_process_is_charged() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut one, mut other] = populated(&place, &mut daemon);
     let gpu = v100(0).uuid;
@@ -111,7 +114,7 @@ fn driver_overhead_of_an_idle_process_is_charged() {
 
 #[test]
 fn reported_use_beyond_the_grant_is_capped() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut liar, mut other] = populated(&place, &mut daemon);
     assert_eq!((liar.tell("alloc 100"), other.tell("alloc 100")), ("ok".into(), "ok".into()));
@@ -125,7 +128,7 @@ fn reported_use_beyond_the_grant_is_capped() {
 
 #[test]
 fn slice_shrunk_below_its_use_is_not_killed() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut tenant] = populated(&place, &mut daemon);
     assert_eq!(tenant.tell("alloc 10000"), "ok");
@@ -143,7 +146,7 @@ fn slice_shrunk_below_its_use_is_not_killed() {
 
 #[test]
 fn kill_policy_ends_the_largest_process_after_grace() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let grace = Duration::from_millis(300);
     let mut daemon = place.start_with(&driver, OverCap::Kill { grace });
     let [mut small, mut large] = populated(&place, &mut daemon);
@@ -163,7 +166,7 @@ fn kill_policy_ends_the_largest_process_after_grace() {
 #[test]
 fn thousand_processes_attach_and_are_reclaimed_promptly() {
     const CROWD: u64 = 1000;
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let [mut parent] = populated(&place, &mut daemon);
     let begun = Instant::now();

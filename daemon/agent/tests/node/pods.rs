@@ -3,7 +3,7 @@
 use tonic::Code;
 use tranche_rpc::v1;
 
-use crate::common::{Place, expect_code, fraction};
+use crate::common::{DaemonDirectories, expect_code, fraction};
 use crate::one_gpu;
 
 fn pod(name: &str) -> v1::PodContainer {
@@ -13,7 +13,7 @@ fn pod(name: &str) -> v1::PodContainer {
 
 #[test]
 fn pod_label_is_shown_and_persistent() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     let known = v1::CreateSliceRequest { pod: Some(pod("early")), ..fraction("early", 100) };
     assert_eq!(daemon.calls.create(known).unwrap().pod, Some(pod("early")));
@@ -31,7 +31,7 @@ fn pod_label_is_shown_and_persistent() {
 
 #[test]
 fn invalid_pod_label_is_refused_without_changes() {
-    let (place, driver) = (Place::new(), one_gpu());
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let mut daemon = place.start(&driver);
     daemon.calls.create(fraction("a", 100)).unwrap();
     daemon.calls.label("a", Some(pod("good"))).unwrap();

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
-use tranche_cdi::spec::{ContainerEdits, Hook, Mount, Spec};
-use tranche_cdi::{Governed, NodeSpec, Shim};
+use tranche_cdi::spec::{CdiHook, ContainerEdits, Mount, Spec};
+use tranche_cdi::{GovernedLibrary, NodeSpec, Shim};
 
 use crate::{gpu, part, preloaded, whole};
 
@@ -88,12 +88,12 @@ fn drivers(node: &Value) -> BTreeSet<String> {
     let edits = [&node["containerEdits"], &node["devices"][0]["containerEdits"]];
     let mounts = edits.into_iter().flat_map(|edits| edits["mounts"].as_array().unwrap());
     let hosts = mounts.map(|mount| mount["hostPath"].as_str().unwrap().to_owned());
-    hosts.filter(|host| Governed::named(host).is_some()).collect()
+    hosts.filter(|host| GovernedLibrary::named(host).is_some()).collect()
 }
 
 /// Files that a container finds under the driver's other names.
 fn aliased(edits: &ContainerEdits) -> BTreeSet<String> {
-    let alias = |place: &str| Governed::ALL.iter().any(|library| library.alias() == place);
+    let alias = |place: &str| GovernedLibrary::ALL.iter().any(|library| library.alias() == place);
     let mounts = edits.mounts.iter().filter(|mount| alias(&mount.container_path));
     mounts.map(|mount| mount.host_path.clone()).collect()
 }
@@ -121,9 +121,9 @@ proptest! {
             let drivers = &drivers(&node) | &aliased(said(&document));
             let shim = injection.shim.unwrap();
             for mount in &said(&document).mounts {
-                let alias = Governed::ALL.iter().any(|library| library.alias() == mount.container_path);
+                let alias = GovernedLibrary::ALL.iter().any(|library| library.alias() == mount.container_path);
                 prop_assert!(alias || !drivers.contains(&mount.host_path), "{mount:?}");
-                let governed = Governed::named(&mount.container_path).is_some();
+                let governed = GovernedLibrary::named(&mount.container_path).is_some();
                 let ours = [&shim.libcuda, &shim.libnvml].contains(&&mount.host_path);
                 prop_assert!(!governed || ours, "{mount:?}");
             }
@@ -148,7 +148,7 @@ proptest! {
     fn the_shim_is_at_every_name_in_every_folder_that_had_the_driver(node in node()) {
         let document = document(&node, &part());
         let places: Vec<&str> = said(&document).mounts.iter().map(|mount| &*mount.container_path).collect();
-        for library in Governed::ALL {
+        for library in GovernedLibrary::ALL {
             for name in [library.plain(), library.soname()] {
                 let place = format!("/usr/lib/x86_64-linux-gnu/{name}");
                 prop_assert!(places.contains(&&*place), "{place}");
@@ -171,10 +171,10 @@ proptest! {
     #[test]
     fn no_hook_makes_a_link_over_the_shim(node in node()) {
         let document = document(&node, &part());
-        let linking = |hook: &&Hook| hook.args.iter().any(|argument| argument == "create-symlinks");
+        let linking = |hook: &&CdiHook| hook.args.iter().any(|argument| argument == "create-symlinks");
         for argument in said(&document).hooks.iter().filter(linking).flat_map(|hook| &hook.args) {
             let place = argument.rsplit_once("::").map(|(_, place)| place);
-            prop_assert_eq!(place.and_then(Governed::named), None, "{}", argument);
+            prop_assert_eq!(place.and_then(GovernedLibrary::named), None, "{}", argument);
         }
     }
 

@@ -5,14 +5,14 @@ mod golden;
 mod hostile;
 mod laws;
 
-use tranche_cdi::{Found, FoundLibrary, Gpu, Injection, NodeSpec, Preload, Shim};
+use tranche_cdi::{CdiGpu, FoundLibrary, Injection, NodeFindings, NodeSpec, Preload, Shim};
 use tranche_domain::id::GpuUuid;
 
 /// Document of NVIDIA's tool for a node with two H200.
 const H200: &str = include_str!("../fixtures/nvidia-h200.yaml");
 
-fn gpu(index: u32) -> Gpu {
-    Gpu { uuid: uuid(index), index }
+fn gpu(index: u32) -> CdiGpu {
+    CdiGpu { uuid: uuid(index), index }
 }
 
 fn uuid(index: u32) -> GpuUuid {
@@ -24,12 +24,12 @@ fn h200() -> NodeSpec {
 }
 
 /// A V100 of a node that no file describes.
-fn v100() -> Found {
+fn v100() -> NodeFindings {
     let library = |name: &str, soname: &str| FoundLibrary {
         file: format!("/usr/lib/x86_64-linux-gnu/{name}.550.163.01"),
         names: vec![format!("{name}.550.163.01"), soname.to_owned()],
     };
-    Found {
+    NodeFindings {
         device_nodes: ["/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"].map(str::to_owned).into(),
         libraries: vec![
             library("libcuda.so", "libcuda.so.1"),
@@ -37,18 +37,18 @@ fn v100() -> Found {
             library("libnvidia-ptxjitcompiler.so", "libnvidia-ptxjitcompiler.so.1"),
         ],
         files: vec!["/usr/bin/nvidia-smi".into()],
-        ..Found::default()
+        ..NodeFindings::default()
     }
 }
 
 /// A node of the simulator: libraries and the node's file, and no device nodes.
-fn simulated() -> Found {
+fn simulated() -> NodeFindings {
     let library = |name: &str| FoundLibrary { file: format!("/sim/{name}"), names: vec![name.to_owned()] };
-    Found {
+    NodeFindings {
         libraries: vec![library("libcuda.so.1"), library("libnvidia-ml.so.1")],
         shared: vec!["/sim/node".into()],
         env: vec!["SIMGPU_NODE=/sim/node".into()],
-        ..Found::default()
+        ..NodeFindings::default()
     }
 }
 

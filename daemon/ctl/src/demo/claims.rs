@@ -55,7 +55,7 @@ impl Claim {
 
 /// Content of the report.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct ClaimOutcome {
     /// Product name of the GPU.
     pub(super) device: String,
     /// True if it was simulated.
@@ -66,7 +66,7 @@ pub(super) struct Outcome {
     pub(super) claims: Vec<Claim>,
 }
 
-impl Outcome {
+impl ClaimOutcome {
     /// Writes the report as JSON; creates its folder if necessary.
     pub(super) fn write(&self, path: &Path) -> Result<(), DemoError> {
         let mut text = serde_json::to_string_pretty(self).expect("claims are numbers and text");
@@ -120,8 +120,8 @@ pub(super) fn commit() -> String {
 mod tests {
     use super::*;
 
-    fn outcome(claims: Vec<Claim>) -> Outcome {
-        Outcome { device: "A30".into(), simulated: true, commit: "c".into(), claims }
+    fn outcome(claims: Vec<Claim>) -> ClaimOutcome {
+        ClaimOutcome { device: "A30".into(), simulated: true, commit: "c".into(), claims }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tranche_domain::request::{Fraction, Resize};
 use tranche_domain::units::{Bytes, MIB, Permille};
 use tranche_domain::view::{GpuView, NodeView};
 
-use super::claims::{Claim, Goal, Outcome, commit};
+use super::claims::{Claim, ClaimOutcome, Goal, commit};
 use super::lab::Lab;
 use super::narrator::Narrator;
 use super::observer::Observer;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const REAL_SLACK: Bytes = Bytes::mib(16);
 
 /// Runs all steps, and returns the measured claims.
-pub(super) fn tell(gpu: DemoGpu) -> Result<Outcome, DemoError> {
+pub(super) fn tell(gpu: DemoGpu) -> Result<ClaimOutcome, DemoError> {
     interrupt::watch();
     let narrator = Narrator::new();
     let lab = Lab::set_up(gpu)?;
@@ -195,7 +195,7 @@ impl Story {
     }
 
     /// Ends everything and searches for leftovers.
-    fn end(self) -> Result<Outcome, DemoError> {
+    fn end(self) -> Result<ClaimOutcome, DemoError> {
         self.narrator.step("Everything ends");
         let slack = self.slack();
         let Self { narrator, mut claims, mut observer, client, mut daemon, baseline, lab, .. } = self;
@@ -214,7 +214,7 @@ impl Story {
             if folder.exists() { "still there" } else { "gone" }
         ));
         claims.push(Claim::new("leftovers", left as f64, "things", Goal::Exactly(0.0)));
-        let outcome = Outcome { device, simulated, commit: commit(), claims };
+        let outcome = ClaimOutcome { device, simulated, commit: commit(), claims };
         narrator.step("What was promised, and what came of it");
         outcome.show(&narrator);
         Ok(outcome)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
 use serde_json::json;
-use tranche_domain::jobs::{Kind, MilliGpus, ProjectChange, ProjectName, ProjectView};
+use tranche_domain::jobs::{JobKind, MilliGpus, ProjectChange, ProjectName, ProjectView};
 use tranche_rpc::ProjectWish;
 
 use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
@@ -88,7 +88,7 @@ fn line(view: &ProjectView) -> String {
     let project = &view.project;
     let mut parts = vec![format!("quota {} GPUs", project.quota), format!("has {}", view.allocated)];
     parts.extend(project.weight.map(|weight| format!("weight {weight}")));
-    for (kind, what) in [(Kind::Training, "training"), (Kind::Interactive, "interactive jobs")] {
+    for (kind, what) in [(JobKind::Training, "training"), (JobKind::Interactive, "interactive jobs")] {
         let gpus = project.affinity(kind).map(|gpus| gpus.iter().map(u32::to_string).collect::<Vec<_>>());
         parts.extend(gpus.map(|gpus| format!("{what} on GPU {}", gpus.join(","))));
     }

@@ -146,14 +146,14 @@ fn member(member: &MemberView) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::jobs::{JobSpec, Kind, Size};
+    use tranche_domain::jobs::{JobKind, JobSpec, Size};
 
     fn job() -> JobView {
         let spec = JobSpec {
             project: "a".parse().unwrap(),
             name: "jupyter".parse().unwrap(),
             size: Size::Part(500.try_into().unwrap()),
-            kind: Kind::Interactive,
+            kind: JobKind::Interactive,
             preemptible: false,
             priority: Default::default(),
             parallelism: std::num::NonZeroU32::MIN,

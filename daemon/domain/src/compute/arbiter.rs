@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use crate::compute::gpu::Gpu;
-use crate::compute::member::Member;
+use crate::compute::gpu::ScheduledGpu;
+use crate::compute::member::SliceState;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{Decision, Lease, Observed, Terms, Why, Window};
+use crate::compute::terms::{ComputeTerms, Decision, LeaseDecision, Observed, Why, Window};
 use crate::compute::time::{Instant, Nanos};
 use crate::compute::turns::{Round, Sheet};
-use crate::compute::verdict::Reason;
+use crate::compute::verdict::DecisionReason;
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
 
@@ -19,8 +19,8 @@ use crate::units::Permille;
 pub struct Arbiter {
     rules: Rules,
     /// In the order of names.
-    slices: Vec<(SliceName, Member)>,
-    gpus: Vec<Gpu>,
+    slices: Vec<(SliceName, SliceState)>,
+    gpus: Vec<ScheduledGpu>,
     sheet: Sheet,
     now: Instant,
     charged: Instant,
@@ -41,9 +41,9 @@ impl Arbiter {
     }
 
     /// A slice begins. One that is known already begins anew.
-    pub fn admit(&mut self, now: Instant, name: SliceName, terms: Terms) {
+    pub fn admit(&mut self, now: Instant, name: SliceName, terms: ComputeTerms) {
         let now = self.pass(now);
-        let member = Member::new(now, terms, &self.rules);
+        let member = SliceState::new(now, terms, &self.rules);
         let at = match self.find(&name) {
             Ok(at) => {
                 self.slices[at].1 = member;
@@ -59,7 +59,7 @@ impl Arbiter {
     }
 
     /// A slice's terms change; what it used stays charged. Nothing happens if it is not known.
-    pub fn change(&mut self, now: Instant, name: &SliceName, terms: Terms) {
+    pub fn change(&mut self, now: Instant, name: &SliceName, terms: ComputeTerms) {
         let now = self.pass(now);
         self.charge(now);
         if let Ok(at) = self.find(name) {
@@ -174,7 +174,7 @@ impl Arbiter {
     }
 
     /// Last lease that was decided for a slice.
-    pub fn lease(&self, name: &SliceName) -> Option<Lease> {
+    pub fn lease(&self, name: &SliceName) -> Option<LeaseDecision> {
         self.member(name)?.told
     }
 
@@ -190,13 +190,15 @@ impl Arbiter {
     /// Reason for which a slice waits, as of the last decision. An unknown slice has no work.
     pub fn why_waiting(&self, name: &SliceName) -> Why {
         let named = |at: usize| self.slices.get(at).map(|(name, _)| name.clone());
-        match self.member(name).map_or(Reason::NoWork, |member| member.reason) {
-            Reason::Running => Why::Running,
-            Reason::NoWork => Why::NoWork,
-            Reason::Limit => Why::LimitReached,
-            Reason::Frozen => Why::Frozen,
-            Reason::Behind(at) => named(at).map_or(Why::Running, |slice| Why::BehindPriority { slice }),
-            Reason::Over(at) => named(at).map_or(Why::Running, |holder| Why::OverShare { holder }),
+        match self.member(name).map_or(DecisionReason::NoWork, |member| member.reason) {
+            DecisionReason::Running => Why::Running,
+            DecisionReason::NoWork => Why::NoWork,
+            DecisionReason::Limit => Why::LimitReached,
+            DecisionReason::Frozen => Why::Frozen,
+            DecisionReason::Behind(at) => {
+                named(at).map_or(Why::Running, |slice| Why::BehindPriority { slice })
+            }
+            DecisionReason::Over(at) => named(at).map_or(Why::Running, |holder| Why::OverShare { holder }),
         }
     }
 
@@ -209,7 +211,7 @@ impl Arbiter {
         self.slices.binary_search_by(|(known, _)| known.cmp(name))
     }
 
-    fn member(&self, name: &SliceName) -> Option<&Member> {
+    fn member(&self, name: &SliceName) -> Option<&SliceState> {
         self.find(name).ok().map(|at| &self.slices[at].1)
     }
 
@@ -222,7 +224,7 @@ impl Arbiter {
             for (device, uuid) in member.terms.gpus.iter().enumerate() {
                 let known = self.gpus.iter().position(|gpu| gpu.uuid == *uuid);
                 let gpu = known.unwrap_or_else(|| {
-                    self.gpus.push(Gpu::new(self.now, *uuid));
+                    self.gpus.push(ScheduledGpu::new(self.now, *uuid));
                     self.gpus.len() - 1
                 });
                 self.gpus[gpu].places.push((at, device));

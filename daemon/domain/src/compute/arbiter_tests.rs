@@ -14,7 +14,7 @@ use any::{Event, any_event, any_players, fair_players, requests};
 use game::{Game, Player, gpu, name, share, sum_of_shares, terms};
 use proptest::prelude::*;
 
-fn fair(request: u32) -> Terms {
+fn fair(request: u32) -> ComputeTerms {
     terms(ComputeMode::Fair, request)
 }
 

@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 use crate::compute::charge;
-use crate::compute::member::Member;
+use crate::compute::member::SliceState;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
 
 /// All slices, by their places.
-type Slices = [(SliceName, Member)];
+type Slices = [(SliceName, SliceState)];
 
 /// Time for which use is watched before a conclusion.
 const WATCH: Nanos = Nanos::millis(20);
@@ -25,7 +25,7 @@ const BRIEF: Nanos = Nanos::micros(300);
 
 /// The scheduler's state of one GPU.
 #[derive(Clone, Debug)]
-pub(super) struct Gpu {
+pub(super) struct ScheduledGpu {
     pub(super) uuid: GpuUuid,
     /// The slices that have it, and its place among the GPUs of each.
     pub(super) places: Vec<(usize, usize)>,
@@ -42,7 +42,7 @@ pub(super) struct Gpu {
     lags: Vec<u128>,
 }
 
-impl Gpu {
+impl ScheduledGpu {
     pub(super) const fn new(now: Instant, uuid: GpuUuid) -> Self {
         Self {
             uuid,
@@ -137,7 +137,7 @@ impl Gpu {
         }
     }
 
-    fn members<'a>(&'a self, slices: &'a Slices) -> impl Iterator<Item = &'a Member> + Clone {
+    fn members<'a>(&'a self, slices: &'a Slices) -> impl Iterator<Item = &'a SliceState> + Clone {
         self.places.iter().map(|(at, _)| &slices[*at].1)
     }
 
@@ -183,7 +183,7 @@ impl Gpu {
     fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
         let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
         // A slice that is busy for longer at a time needs turns, and so do others beside it.
-        let demand = |member: &Member| match member.stint > rules.least_quantum {
+        let demand = |member: &SliceState| match member.stint > rules.least_quantum {
             true => FULL + 1,
             false => part_of(member.stint, member.gap),
         };
@@ -199,7 +199,7 @@ impl Gpu {
 }
 
 /// Virtual time by which a slice is behind the first of two that is another.
-fn lag(at: usize, member: &Member, least: [Option<(u128, usize)>; 2]) -> u128 {
+fn lag(at: usize, member: &SliceState, least: [Option<(u128, usize)>; 2]) -> u128 {
     let other = least.into_iter().flatten().find(|(_, other)| *other != at);
     other.map_or(0, |(clock, _)| clock.saturating_sub(member.clock))
 }
@@ -212,7 +212,7 @@ fn part_of(length: Nanos, rest: Nanos) -> u64 {
 /// Tests if several slices of equal rank want the GPU, each of which waits for its own brief kernels.
 fn are_light<'a>(
     now: Instant,
-    members: impl Iterator<Item = &'a Member>,
+    members: impl Iterator<Item = &'a SliceState>,
     brief: Nanos,
     rules: &Rules,
 ) -> bool {

@@ -8,12 +8,12 @@ const SECOND: u64 = 1_000_000_000;
 
 /// GPU time of the last second by tenths and of the last minute by seconds.
 #[derive(Clone, Debug)]
-pub(super) struct History {
+pub(super) struct UseHistory {
     tenths: Ring<10>,
     seconds: Ring<60>,
 }
 
-impl History {
+impl UseHistory {
     pub(super) const fn new() -> Self {
         Self { tenths: Ring::new(SECOND / 10), seconds: Ring::new(SECOND) }
     }
@@ -96,7 +96,7 @@ mod tests {
             looks in prop::collection::vec(1u64..3_000_000_000, 1..40),
             part in 0u64..=1000,
         ) {
-            let mut history = History::new();
+            let mut history = UseHistory::new();
             let mut now = Instant::from_nanos(123_456_789);
             for passed in looks {
                 let from = now;

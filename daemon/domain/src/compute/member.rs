@@ -6,17 +6,17 @@ mod work;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::compute::history::History;
+use crate::compute::history::UseHistory;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{Lease, Observed, Terms};
+use crate::compute::terms::{ComputeTerms, LeaseDecision, Observed};
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::verdict::{Reason, Verdict};
+use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
 
 /// The scheduler's state of one slice.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub(super) terms: Terms,
+pub(super) struct SliceState {
+    pub(super) terms: ComputeTerms,
     /// Indices of its GPUs among all.
     pub(super) gpus: Vec<usize>,
     /// Indices of the slices that share any of them.
@@ -25,7 +25,7 @@ pub(super) struct Member {
     pub(super) mates: Vec<usize>,
     pub(super) seen: Observed,
     /// Last lease that was decided for it, if any.
-    pub(super) told: Option<Lease>,
+    pub(super) told: Option<LeaseDecision>,
     /// Its busy times up to the last charge; `None` until it was first observed.
     counted: Option<Vec<Nanos>>,
     /// Busy time on each of its GPUs since the last charge, then the part of it that is charged.
@@ -114,14 +114,14 @@ pub(super) struct Member {
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
     /// Use of each of its GPUs.
-    pub(super) history: Vec<History>,
+    pub(super) history: Vec<UseHistory>,
     /// Time in which others waited because of it.
-    pub(super) kept: History,
-    pub(super) reason: Reason,
+    pub(super) kept: UseHistory,
+    pub(super) reason: DecisionReason,
 }
 
-impl Member {
-    pub(super) fn new(now: Instant, terms: Terms, rules: &Rules) -> Self {
+impl SliceState {
+    pub(super) fn new(now: Instant, terms: ComputeTerms, rules: &Rules) -> Self {
         let gpus = terms.gpus.len();
         Self {
             terms,
@@ -172,17 +172,17 @@ impl Member {
             was_spared: false,
             had_waited: false,
             woke: false,
-            history: vec![History::new(); gpus],
-            kept: History::new(),
-            reason: Reason::NoWork,
+            history: vec![UseHistory::new(); gpus],
+            kept: UseHistory::new(),
+            reason: DecisionReason::NoWork,
         }
     }
 
-    fn set_terms(&mut self, terms: Terms) {
+    fn set_terms(&mut self, terms: ComputeTerms) {
         if terms.gpus != self.terms.gpus {
             self.counted = None;
             self.used = vec![Nanos::ZERO; terms.gpus.len()];
-            self.history = vec![History::new(); terms.gpus.len()];
+            self.history = vec![UseHistory::new(); terms.gpus.len()];
             self.confirmed = vec![(None, self.progressed_at); terms.gpus.len()];
         }
         self.terms = terms;
@@ -191,7 +191,7 @@ impl Member {
     /// Changes its terms, and keeps the GPU time that it is ahead or behind.
     ///
     /// That is measured by the `mean` virtual time of the slices beside it. A best-effort slice had no share, and begins there.
-    pub(super) fn reweigh(&mut self, terms: Terms, mean: u128) {
+    pub(super) fn reweigh(&mut self, terms: ComputeTerms, mean: u128) {
         let (before, after) = (u128::from(self.weight()), u128::from(terms.request.get().max(1)));
         self.clock = match self.terms.request {
             Permille::ZERO => mean,
@@ -268,7 +268,7 @@ impl Member {
     }
 
     /// Takes in a decision. Returns true if its lease is another than before.
-    pub(super) fn obey(&mut self, now: Instant, verdict: Verdict, rules: &Rules) -> bool {
+    pub(super) fn obey(&mut self, now: Instant, verdict: SliceDecision, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
             (self.opened_at, self.was_spared) = (now, verdict.spared);

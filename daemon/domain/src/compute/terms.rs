@@ -36,7 +36,7 @@ impl fmt::Display for ComputeMode {
 
 /// Compute terms of a slice on each of its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ComputeTerms {
     /// Its GPUs, sorted and each once. It may run on all of them or on none.
     pub gpus: Vec<GpuUuid>,
     /// Part of each that it gets whenever it has work; also its weight where idle time is shared. Zero is best effort.
@@ -70,7 +70,7 @@ pub struct Gang {
     pub name: GangName,
 }
 
-impl Terms {
+impl ComputeTerms {
     /// The terms of a mode as users name it.
     pub fn of_mode(mode: ComputeMode, gpus: Vec<GpuUuid>, request: Permille) -> Self {
         let (request, limit) = match mode {
@@ -110,7 +110,7 @@ pub struct Observed {
 
 /// Permission of a slice to launch, until the next lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lease {
+pub struct LeaseDecision {
     /// It may launch, within its depth.
     pub open: bool,
     /// Outstanding GPU time up to which it launches.
@@ -129,7 +129,7 @@ pub struct Lease {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Leases that change, each slice at most once. Those that close come first.
-    pub leases: Vec<(SliceName, Lease)>,
+    pub leases: Vec<(SliceName, LeaseDecision)>,
     /// Time of the next decision without an event before; `None` if only an event can change it.
     pub look_again: Option<Instant>,
 }

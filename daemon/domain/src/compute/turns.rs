@@ -8,12 +8,12 @@ mod leases;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::compute::gpu::Gpu;
-use crate::compute::member::Member;
+use crate::compute::gpu::ScheduledGpu;
+use crate::compute::member::SliceState;
 use crate::compute::priority::Priority;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::verdict::Verdict;
+use crate::compute::verdict::SliceDecision;
 use crate::id::SliceName;
 use crate::units::Permille;
 
@@ -41,7 +41,7 @@ pub(super) struct Sheet {
     /// By slice: virtual time of its gang since the floors of its GPUs.
     ages: Vec<i128>,
     /// By slice: the decision on it.
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<SliceDecision>,
 }
 
 impl Sheet {
@@ -74,8 +74,8 @@ impl Sheet {
 pub(super) struct Round<'a> {
     now: Instant,
     rules: &'a Rules,
-    slices: &'a [(SliceName, Member)],
-    gpus: &'a [Gpu],
+    slices: &'a [(SliceName, SliceState)],
+    gpus: &'a [ScheduledGpu],
     sheet: Sheet,
     /// The slices that may have a turn differ in priority.
     mixed: bool,
@@ -86,8 +86,8 @@ impl<'a> Round<'a> {
     pub(super) fn new(
         now: Instant,
         rules: &'a Rules,
-        slices: &'a [(SliceName, Member)],
-        gpus: &'a [Gpu],
+        slices: &'a [(SliceName, SliceState)],
+        gpus: &'a [ScheduledGpu],
         sheet: Sheet,
     ) -> Self {
         Self { now, rules, slices, gpus, sheet: sheet.wiped(), mixed: false, look_again: None }
@@ -107,7 +107,7 @@ impl<'a> Round<'a> {
         (self.sheet, self.look_again)
     }
 
-    fn at(&self, at: usize) -> &'a Member {
+    fn at(&self, at: usize) -> &'a SliceState {
         &self.slices[at].1
     }
 

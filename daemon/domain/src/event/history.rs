@@ -5,20 +5,20 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::{Event, Happening, Kind, Severity};
+use super::{Event, EventKind, Happening, Severity};
 use crate::id::SliceName;
 
 /// The latest events, and counts of all.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct EventHistory {
     most: usize,
     next: u64,
     routine: VecDeque<Event>,
     remarkable: VecDeque<Event>,
-    counts: BTreeMap<(Kind, Option<SliceName>), u64>,
+    counts: BTreeMap<(EventKind, Option<SliceName>), u64>,
 }
 
-impl History {
+impl EventHistory {
     /// An empty history with room for `most` routine and `most` other events.
     pub const fn keeping(most: usize) -> Self {
         Self { most, next: 1, routine: VecDeque::new(), remarkable: VecDeque::new(), counts: BTreeMap::new() }
@@ -70,7 +70,7 @@ impl History {
     }
 
     /// Number of events by kind and slice since this history was created.
-    pub const fn counts(&self) -> &BTreeMap<(Kind, Option<SliceName>), u64> {
+    pub const fn counts(&self) -> &BTreeMap<(EventKind, Option<SliceName>), u64> {
         &self.counts
     }
 
@@ -85,8 +85,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kind() -> impl Strategy<Value = Kind> {
-        proptest::sample::select(Kind::KNOWN)
+    fn kind() -> impl Strategy<Value = EventKind> {
+        proptest::sample::select(EventKind::KNOWN)
     }
 
     fn seqs(events: &[Event]) -> Vec<u64> {
@@ -98,7 +98,7 @@ mod tests {
         fn history_holds_latest_of_each_class_in_order(
             kinds in proptest::collection::vec(kind(), 0..60), most in 1usize..9, since in 0u64..70,
         ) {
-            let mut history = History::keeping(most);
+            let mut history = EventHistory::keeping(most);
             for kind in &kinds {
                 let happening = Happening::new(kind.clone(), "");
                 history.count(&happening);
@@ -122,16 +122,16 @@ mod tests {
         fn recalled_events_precede_new_ones(
             kinds in proptest::collection::vec(kind(), 1..20),
         ) {
-            let mut earlier = History::keeping(50);
+            let mut earlier = EventHistory::keeping(50);
             for kind in kinds {
                 earlier.enter(Happening::new(kind, "then"), 7);
             }
-            let mut history = History::keeping(50);
+            let mut history = EventHistory::keeping(50);
             for event in earlier.after(0) {
                 history.recall(event);
             }
             prop_assert!(history.counts().is_empty());
-            let seq = history.enter(Happening::new(Kind::DaemonStarted, "now"), 3).seq;
+            let seq = history.enter(Happening::new(EventKind::DaemonStarted, "now"), 3).seq;
             prop_assert_eq!(seq, earlier.last() + 1);
             prop_assert_eq!(&history.after(0)[..seq as usize - 1], &earlier.after(0)[..]);
         }

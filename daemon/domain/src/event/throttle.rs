@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::Kind;
+use super::EventKind;
 use crate::id::SliceName;
 
 /// Number of events that pass at once.
@@ -15,7 +15,7 @@ const MOST: usize = 4096;
 
 /// Token buckets by kind and slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Throttle(BTreeMap<(Kind, Option<SliceName>), Bucket>);
+pub struct Throttle(BTreeMap<(EventKind, Option<SliceName>), Bucket>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket {
@@ -24,9 +24,9 @@ struct Bucket {
     held_back: u64,
 }
 
-/// Decision of the throttle.
+/// Treatment of an event that recurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum ThrottleDecision {
     /// The event is recorded.
     Heard {
         /// Number of events dropped since the last one that passed.
@@ -38,7 +38,7 @@ pub enum Pass {
 
 impl Throttle {
     /// Decides about an event at `now`, a time on a monotonic clock.
-    pub fn pass(&mut self, kind: &Kind, slice: Option<&SliceName>, now: Duration) -> Pass {
+    pub fn pass(&mut self, kind: &EventKind, slice: Option<&SliceName>, now: Duration) -> ThrottleDecision {
         self.tidy(now);
         let slice = slice.filter(|_| self.0.len() < MOST);
         let full = Bucket { left: BURST, since: now, held_back: 0 };
@@ -47,11 +47,11 @@ impl Throttle {
         match bucket.left.checked_sub(1) {
             Some(left) => {
                 bucket.left = left;
-                Pass::Heard { held_back: core::mem::take(&mut bucket.held_back) }
+                ThrottleDecision::Heard { held_back: core::mem::take(&mut bucket.held_back) }
             }
             None => {
                 bucket.held_back = bucket.held_back.saturating_add(1);
-                Pass::HeldBack
+                ThrottleDecision::HeldBack
             }
         }
     }
@@ -89,14 +89,23 @@ mod tests {
         let (mut throttle, now) = (Throttle::default(), Duration::ZERO);
         let (loud, calm) = ("loud".parse().unwrap(), "calm".parse().unwrap());
         for _ in 0..1000 {
-            throttle.pass(&Kind::Refused, Some(&loud), now);
+            throttle.pass(&EventKind::Refused, Some(&loud), now);
         }
-        assert_eq!(throttle.pass(&Kind::Refused, Some(&loud), now), Pass::HeldBack);
-        assert_eq!(throttle.pass(&Kind::Refused, Some(&calm), now), Pass::Heard { held_back: 0 });
-        assert_eq!(throttle.pass(&Kind::UsageTampered, Some(&loud), now), Pass::Heard { held_back: 0 });
+        assert_eq!(throttle.pass(&EventKind::Refused, Some(&loud), now), ThrottleDecision::HeldBack);
+        assert_eq!(
+            throttle.pass(&EventKind::Refused, Some(&calm), now),
+            ThrottleDecision::Heard { held_back: 0 }
+        );
+        assert_eq!(
+            throttle.pass(&EventKind::UsageTampered, Some(&loud), now),
+            ThrottleDecision::Heard { held_back: 0 }
+        );
         let later = now + 2 * REFILL;
         let held_back = 1001 - u64::from(BURST);
-        assert_eq!(throttle.pass(&Kind::Refused, Some(&loud), later), Pass::Heard { held_back });
+        assert_eq!(
+            throttle.pass(&EventKind::Refused, Some(&loud), later),
+            ThrottleDecision::Heard { held_back }
+        );
     }
 
     proptest! {
@@ -106,7 +115,7 @@ mod tests {
             let (mut heard, mut told) = (0, 0);
             for gap in &gaps {
                 now += Duration::from_millis(*gap);
-                if let Pass::Heard { held_back } = throttle.pass(&Kind::Refused, None, now) {
+                if let ThrottleDecision::Heard { held_back } = throttle.pass(&EventKind::Refused, None, now) {
                     heard += 1;
                     told += held_back;
                 }

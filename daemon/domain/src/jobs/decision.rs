@@ -8,11 +8,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::amount::MilliGpus;
-use super::job::{JobId, MemberId, Shape};
-use super::pool::{PoolIndex, Reach, When};
+use super::job::{JobId, JobShape, MemberId};
+use super::pool::{GpuConstraints, PoolIndex, When};
 use super::preemption::{Borrowers, Preemptor};
-use super::project::{Account, Level, QueueKey};
-use super::scheduler::{Phase, QuotaScheduler, Reservation};
+use super::project::{Level, ProjectAccount, QueueKey};
+use super::scheduler::{GpuReservation, Phase, QuotaScheduler};
 use crate::id::GpuUuid;
 
 /// One effect of a decision, to be carried out by the job controller.
@@ -36,9 +36,9 @@ pub enum Action {
 
 /// First job of its shape in a project's queue.
 #[derive(Clone, Copy)]
-pub(super) struct Candidate<'a> {
-    pub(super) account: &'a Account,
-    pub(super) shape: Shape,
+pub(super) struct JobCandidate<'a> {
+    pub(super) account: &'a ProjectAccount,
+    pub(super) shape: JobShape,
     pub(super) key: QueueKey,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     pub(super) victims: Vec<MemberId>,
 }
 
-impl Candidate<'_> {
+impl JobCandidate<'_> {
     const fn job(&self) -> JobId {
         self.key.1
     }
@@ -83,7 +83,7 @@ impl QuotaScheduler {
     pub(super) fn plan(&self) -> Option<Plan> {
         let borrowers = self.borrowers();
         let mut unplaceable = BTreeSet::new();
-        let mut plan = |candidates: Vec<Candidate<'_>>| {
+        let mut plan = |candidates: Vec<JobCandidate<'_>>| {
             candidates.into_iter().find_map(|candidate| {
                 let preemptor = Preemptor { account: candidate.account, shape: candidate.shape };
                 let reach = self.reach(&candidate);
@@ -104,7 +104,7 @@ impl QuotaScheduler {
     }
 
     /// Candidates that stay within their project's quota.
-    pub(super) fn guaranteed(&self) -> Vec<Candidate<'_>> {
+    pub(super) fn guaranteed(&self) -> Vec<JobCandidate<'_>> {
         self.candidates(
             |account, shape| account.is_guaranteed(shape),
             |first| {
@@ -115,8 +115,8 @@ impl QuotaScheduler {
     }
 
     /// Candidates that would borrow.
-    pub(super) fn surplus(&self) -> Vec<Candidate<'_>> {
-        let may = |account: &Account, shape: &Shape| {
+    pub(super) fn surplus(&self) -> Vec<JobCandidate<'_>> {
+        let may = |account: &ProjectAccount, shape: &JobShape| {
             !shape.non_preemptible
                 && !account.is_guaranteed(shape)
                 && account.project.weight() > MilliGpus::ZERO
@@ -129,12 +129,12 @@ impl QuotaScheduler {
     /// Projects are in the order of their first candidate's rank.
     fn candidates<'a, K: Ord>(
         &'a self,
-        passes: impl Fn(&Account, &Shape) -> bool,
-        rank: impl Fn(&Candidate<'a>) -> K,
-    ) -> Vec<Candidate<'a>> {
-        let of_project = |account: &'a Account| {
+        passes: impl Fn(&ProjectAccount, &JobShape) -> bool,
+        rank: impl Fn(&JobCandidate<'a>) -> K,
+    ) -> Vec<JobCandidate<'a>> {
+        let of_project = |account: &'a ProjectAccount| {
             let heads = account.heads().into_iter().filter(|(shape, _)| passes(account, shape));
-            heads.map(|(shape, key)| Candidate { account, shape, key }).collect::<Vec<_>>()
+            heads.map(|(shape, key)| JobCandidate { account, shape, key }).collect::<Vec<_>>()
         };
         let mut projects: Vec<_> = self.accounts.values().map(of_project).collect();
         projects.retain(|candidates| !candidates.is_empty());
@@ -144,9 +144,9 @@ impl QuotaScheduler {
 
     fn plan_for(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &JobCandidate<'_>,
         preemptor: &Preemptor<'_>,
-        reach: &Reach<'_>,
+        reach: &GpuConstraints<'_>,
         borrowers: &Borrowers<'_>,
     ) -> Option<Plan> {
         let member = MemberId { job: candidate.job(), index: self.jobs.get(&candidate.job())?.next()? };
@@ -158,9 +158,9 @@ impl QuotaScheduler {
         Some(Plan { member, indices, victims })
     }
 
-    fn reach<'a>(&'a self, candidate: &Candidate<'a>) -> Reach<'a> {
+    fn reach<'a>(&'a self, candidate: &JobCandidate<'a>) -> GpuConstraints<'a> {
         let reserved = self.reserved.as_ref().filter(|reserved| reserved.job != candidate.job());
-        Reach {
+        GpuConstraints {
             affinity: candidate.account.project.affinity(candidate.shape.kind),
             reserved: reserved.map_or(&[], |reserved| &reserved.indices),
         }
@@ -239,12 +239,12 @@ impl QuotaScheduler {
         }
         let reserved = self.guaranteed().first().and_then(|candidate| {
             let indices = self.soonest_empty(candidate)?;
-            Some(Reservation { job: candidate.job(), indices })
+            Some(GpuReservation { job: candidate.job(), indices })
         });
         self.reserved = reserved;
     }
 
-    fn soonest_empty(&self, candidate: &Candidate<'_>) -> Option<Vec<PoolIndex>> {
+    fn soonest_empty(&self, candidate: &JobCandidate<'_>) -> Option<Vec<PoolIndex>> {
         let count = candidate.shape.size.gpus() as usize;
         let islands = self.pool.islands(&self.reach(candidate)).into_values();
         let best = islands.filter(|indices| indices.len() >= count).map(|mut indices| {

@@ -28,14 +28,14 @@ pub struct MemberId {
 /// Purpose of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum JobKind {
     /// Batch work, which can be stopped and restarted.
     Training,
     /// Work with a user in front of it, such as a notebook.
     Interactive,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Training => "training",
@@ -102,7 +102,7 @@ pub struct JobSpec {
     /// GPUs of each member.
     pub size: Size,
     /// Training, or interactive with its own limits of time.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// True if the job may be preempted and restarted. Always true for training.
     pub preemptible: bool,
     /// Position in the project's queue; higher first.
@@ -119,19 +119,19 @@ impl JobSpec {
 
     /// Tests if the job is never preempted, and so has to stay within its project's quota.
     pub fn is_non_preemptible(&self) -> bool {
-        self.kind == Kind::Interactive && !self.preemptible
+        self.kind == JobKind::Interactive && !self.preemptible
     }
 
-    pub(super) fn shape(&self) -> Shape {
-        Shape { size: self.size, kind: self.kind, non_preemptible: self.is_non_preemptible() }
+    pub(super) fn shape(&self) -> JobShape {
+        JobShape { size: self.size, kind: self.kind, non_preemptible: self.is_non_preemptible() }
     }
 }
 
 /// Properties that decide where a job fits; jobs of equal shape fit or fail alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Shape {
+pub(super) struct JobShape {
     pub(super) size: Size,
-    pub(super) kind: Kind,
+    pub(super) kind: JobKind,
     pub(super) non_preemptible: bool,
 }
 

@@ -3,12 +3,12 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::job::Kind;
+use super::job::JobKind;
 use super::project::Project;
 
 /// Running and idle time of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Activity {
+pub struct MemberActivity {
     /// Time since the latest start.
     pub running: Duration,
     /// Time since GPU time was last used.
@@ -44,8 +44,13 @@ impl fmt::Display for Overdue {
 
 impl Project {
     /// The limit that a member of this kind has exceeded, if any.
-    pub fn overdue(&self, kind: Kind, max_runtime: Option<Duration>, did: Activity) -> Option<Overdue> {
-        let interactive = |limit: Option<Duration>| limit.filter(|_| kind == Kind::Interactive);
+    pub fn overdue(
+        &self,
+        kind: JobKind,
+        max_runtime: Option<Duration>,
+        did: MemberActivity,
+    ) -> Option<Overdue> {
+        let interactive = |limit: Option<Duration>| limit.filter(|_| kind == JobKind::Interactive);
         let passed = |limit: Option<Duration>, time: Duration| limit.filter(|limit| time >= *limit);
         let by_owner = passed(max_runtime, did.running).map(Overdue::MaxRuntime);
         let by_project =

@@ -12,7 +12,7 @@ use crate::id::GpuUuid;
 
 /// A GPU that jobs can be bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
+pub struct PoolGpu {
     /// Index as NVML counts GPUs.
     pub index: u32,
     /// UUID as NVML reports it.
@@ -34,7 +34,7 @@ pub struct GpuPool {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PoolEntry {
-    pub(super) gpu: Gpu,
+    pub(super) gpu: PoolGpu,
     /// Use by members in [`Phase::Running`](super::Phase::Running).
     pub(super) running: MilliGpus,
     /// Use promised to members in [`Phase::Claimed`](super::Phase::Claimed).
@@ -82,7 +82,7 @@ impl PoolEntry {
 
 impl GpuPool {
     /// A pool of unused GPUs.
-    pub fn new(gpus: Vec<Gpu>) -> Self {
+    pub fn new(gpus: Vec<PoolGpu>) -> Self {
         let none = MilliGpus::ZERO;
         let entry = |gpu| PoolEntry { gpu, running: none, claimed: none, stopping: none };
         Self { entries: gpus.into_iter().map(entry).collect() }
@@ -94,7 +94,7 @@ impl GpuPool {
     }
 
     /// The GPUs, in the order of the pool.
-    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+    pub fn gpus(&self) -> impl Iterator<Item = &PoolGpu> {
         self.entries.iter().map(|entry| &entry.gpu)
     }
 
@@ -125,14 +125,14 @@ impl GpuPool {
     ///
     /// For a fraction it is the fullest GPU with enough room, shared ones before empty ones; for whole
     /// GPUs the island with the fewest sufficient empty GPUs.
-    pub(super) fn room(&self, size: Size, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+    pub(super) fn room(&self, size: Size, reach: &GpuConstraints<'_>, when: When) -> Option<Vec<PoolIndex>> {
         match size {
             Size::Part(_) => self.part_room(size.of_each(), reach, when),
             Size::Whole(count) => self.whole_room(count.get() as usize, reach, when),
         }
     }
 
-    fn part_room(&self, part: MilliGpus, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+    fn part_room(&self, part: MilliGpus, reach: &GpuConstraints<'_>, when: When) -> Option<Vec<PoolIndex>> {
         let empty = self.empty_of_islands(reach, when);
         let fits = self.reachable(reach).filter(|(_, entry)| entry.free(when) >= part);
         let snug = |(index, entry): &(PoolIndex, &PoolEntry)| {
@@ -143,7 +143,7 @@ impl GpuPool {
         fits.min_by_key(snug).map(|(index, _)| alloc::vec![index])
     }
 
-    fn whole_room(&self, count: usize, reach: &Reach<'_>, when: When) -> Option<Vec<PoolIndex>> {
+    fn whole_room(&self, count: usize, reach: &GpuConstraints<'_>, when: When) -> Option<Vec<PoolIndex>> {
         let islands = self.empty_of_islands(reach, when);
         let enough = islands.into_iter().filter(|(_, indices)| indices.len() >= count);
         let (_, mut indices) = enough.min_by_key(|(island, indices)| (indices.len(), *island))?;
@@ -152,19 +152,19 @@ impl GpuPool {
     }
 
     /// Empty GPUs within reach, by island.
-    fn empty_of_islands(&self, reach: &Reach<'_>, when: When) -> BTreeMap<u32, Vec<PoolIndex>> {
+    fn empty_of_islands(&self, reach: &GpuConstraints<'_>, when: When) -> BTreeMap<u32, Vec<PoolIndex>> {
         let empty = self.reachable(reach).filter(|(_, entry)| entry.is_empty(when));
         by_island(empty)
     }
 
     /// All GPUs within reach, by island.
-    pub(super) fn islands(&self, reach: &Reach<'_>) -> BTreeMap<u32, Vec<PoolIndex>> {
+    pub(super) fn islands(&self, reach: &GpuConstraints<'_>) -> BTreeMap<u32, Vec<PoolIndex>> {
         by_island(self.reachable(reach))
     }
 
     pub(super) fn reachable<'a>(
         &'a self,
-        reach: &'a Reach<'_>,
+        reach: &'a GpuConstraints<'_>,
     ) -> impl Iterator<Item = (PoolIndex, &'a PoolEntry)> {
         self.entries.iter().enumerate().filter(|(index, entry)| reach.includes(*index, entry))
     }
@@ -179,14 +179,14 @@ fn by_island<'a>(entries: impl Iterator<Item = (PoolIndex, &'a PoolEntry)>) -> B
 
 /// Constraints on the GPUs of a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach<'a> {
+pub(super) struct GpuConstraints<'a> {
     /// NVML indices of the permitted GPUs; `None` permits all.
     pub(super) affinity: Option<&'a Affinity>,
     /// GPUs reserved for another job.
     pub(super) reserved: &'a [PoolIndex],
 }
 
-impl Reach<'_> {
+impl GpuConstraints<'_> {
     fn includes(&self, index: PoolIndex, entry: &PoolEntry) -> bool {
         !self.reserved.contains(&index)
             && self.affinity.is_none_or(|indices| indices.contains(&entry.gpu.index))

@@ -25,11 +25,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use self::parties::Victim;
-use self::search::Search;
+use self::search::VictimSearch;
 use super::amount::MilliGpus;
 use super::job::{MemberId, Size};
-use super::pool::{PoolIndex, Reach};
-use super::project::{Account, Level};
+use super::pool::{GpuConstraints, PoolIndex};
+use super::project::{Level, ProjectAccount};
 use super::scheduler::{Phase, QuotaScheduler};
 
 pub(super) use self::parties::Preemptor;
@@ -57,7 +57,7 @@ impl QuotaScheduler {
         Borrowers { members, highest }
     }
 
-    fn borrowed_by<'a>(&'a self, account: &'a Account) -> Vec<Victim<'a>> {
+    fn borrowed_by<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let mut members = self.staying(account);
         members.sort_by_key(|victim| (!victim.job.spec.is_non_preemptible(), victim.binding.order));
         let mut safe = MilliGpus::ZERO;
@@ -71,7 +71,7 @@ impl QuotaScheduler {
     }
 
     /// Members of a project that are not stopping.
-    fn staying<'a>(&'a self, account: &'a Account) -> Vec<Victim<'a>> {
+    fn staying<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let here = self.bindings.iter().filter(|(_, binding)| binding.phase != Phase::Stopping);
         let victims = here.filter_map(|(id, binding)| {
             let job = self.jobs.get(&id.job)?;
@@ -84,14 +84,14 @@ impl QuotaScheduler {
     pub(super) fn preempt(
         &self,
         preemptor: &Preemptor<'_>,
-        reach: &Reach<'_>,
+        reach: &GpuConstraints<'_>,
         borrowers: &Borrowers<'_>,
     ) -> Option<(Vec<PoolIndex>, Vec<MemberId>)> {
         let victims = self.candidates_for(preemptor, borrowers);
         if victims.is_empty() {
             return None;
         }
-        let search = Search { scheduler: self, preemptor, victims };
+        let search = VictimSearch { scheduler: self, preemptor, victims };
         let found = match preemptor.shape.size {
             Size::Part(_) => search.part(reach),
             Size::Whole(count) => search.whole(reach, count.get() as usize),

@@ -9,7 +9,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::{JobId, Kind, Shape};
+use super::job::{JobId, JobKind, JobShape};
 use super::name::{JobName, ProjectName};
 use crate::compute::Priority;
 
@@ -25,7 +25,7 @@ pub struct Project {
     pub weight: Option<MilliGpus>,
     /// NVML indices of the GPUs for each kind of job; a kind without an entry may use all.
     #[serde(default)]
-    pub affinity: BTreeMap<Kind, Affinity>,
+    pub affinity: BTreeMap<JobKind, Affinity>,
     /// Maximum runtime of an interactive job.
     #[serde(default)]
     pub interactive_limit: Option<Duration>,
@@ -60,7 +60,7 @@ impl Project {
     }
 
     /// NVML indices of the GPUs permitted for this kind; `None` permits all.
-    pub fn affinity(&self, kind: Kind) -> Option<&Affinity> {
+    pub fn affinity(&self, kind: JobKind) -> Option<&Affinity> {
         self.affinity.get(&kind)
     }
 }
@@ -114,7 +114,7 @@ pub(super) type QueueKey = (Reverse<Priority>, JobId);
 
 /// A project with its use and its queue.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+pub(super) struct ProjectAccount {
     pub(super) project: Project,
     /// GPUs used by its members, stopping ones not counted.
     pub(super) used: MilliGpus,
@@ -122,10 +122,10 @@ pub(super) struct Account {
     pub(super) non_preemptible: MilliGpus,
     pub(super) names: BTreeMap<JobName, JobId>,
     /// Jobs with a member that could start, by shape. Only the first of each shape has to be tried.
-    pub(super) queue: BTreeMap<Shape, BTreeSet<QueueKey>>,
+    pub(super) queue: BTreeMap<JobShape, BTreeSet<QueueKey>>,
 }
 
-impl Account {
+impl ProjectAccount {
     pub(super) fn new(project: Project) -> Self {
         Self {
             project,
@@ -147,7 +147,7 @@ impl Account {
     }
 
     /// Tests if one more member of this shape stays within the guaranteed quota.
-    pub(super) fn is_guaranteed(&self, shape: &Shape) -> bool {
+    pub(super) fn is_guaranteed(&self, shape: &JobShape) -> bool {
         let size = shape.size.total();
         self.used.plus(size) <= self.project.quota || shape.non_preemptible && self.fits_non_preemptible(size)
     }
@@ -158,8 +158,8 @@ impl Account {
     }
 
     /// The first job of each shape, in the order in which they are tried.
-    pub(super) fn heads(&self) -> Vec<(Shape, QueueKey)> {
-        let first = |(shape, keys): (&Shape, &BTreeSet<QueueKey>)| Some((*shape, *keys.first()?));
+    pub(super) fn heads(&self) -> Vec<(JobShape, QueueKey)> {
+        let first = |(shape, keys): (&JobShape, &BTreeSet<QueueKey>)| Some((*shape, *keys.first()?));
         let mut heads: Vec<_> = self.queue.iter().filter_map(first).collect();
         heads.sort_by_key(|(shape, key)| (!shape.non_preemptible, *key));
         heads

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobId, MemberId};
 use super::pool::PoolIndex;
-use super::scheduler::{Binding, Phase, QuotaScheduler, Reservation};
+use super::scheduler::{Binding, GpuReservation, Phase, QuotaScheduler};
 use crate::id::GpuUuid;
 
 /// Saved binding of a member to its GPUs.
@@ -81,7 +81,7 @@ impl QuotaScheduler {
 
     /// Restores a reservation; drops it if one of the GPUs is absent.
     pub fn restore_reservation(&mut self, job: JobId, gpus: &[GpuUuid]) {
-        self.reserved = self.indices_of(gpus).map(|indices| Reservation { job, indices });
+        self.reserved = self.indices_of(gpus).map(|indices| GpuReservation { job, indices });
     }
 
     fn indices_of(&self, gpus: &[GpuUuid]) -> Option<Vec<PoolIndex>> {
@@ -106,8 +106,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::decision::Action;
-    use super::super::job::Kind;
-    use super::super::pool::Gpu;
+    use super::super::job::JobKind;
+    use super::super::pool::PoolGpu;
     use super::super::tests::{World, islands, spec};
     use super::*;
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     /// Restores onto other GPUs; also returns the members on absent ones.
-    fn restored_on(gpus: Vec<Gpu>, of: &QuotaScheduler) -> (QuotaScheduler, Vec<MemberId>) {
+    fn restored_on(gpus: Vec<PoolGpu>, of: &QuotaScheduler) -> (QuotaScheduler, Vec<MemberId>) {
         let mut scheduler = QuotaScheduler::new(gpus);
         for project in of.projects() {
             scheduler.set_project(project.clone(), true).unwrap();
@@ -149,7 +149,7 @@ mod tests {
             let mut world = World::new(islands(2, 2), &[("a", "2"), ("b", "1"), ("c", "1")]);
             world.slow = slow;
             for (at, (project, gpus, non_preemptible)) in jobs.into_iter().enumerate() {
-                let kind = if non_preemptible { Kind::Interactive } else { Kind::Training };
+                let kind = if non_preemptible { JobKind::Interactive } else { JobKind::Training };
                 let (project, gpus) = (["a", "b", "c"][project], ["0.3", "0.5", "1", "2"][gpus]);
                 // Rejected submissions are irrelevant here.
                 let _ = world.scheduler.submit(spec(project, &std::format!("j{at}"), gpus, kind));
@@ -189,7 +189,7 @@ mod tests {
             let mut world = World::new(islands(2, 2), &[("a", "2"), ("b", "1")]);
             for (at, (project, gpus)) in jobs.into_iter().enumerate() {
                 let (project, gpus) = (["a", "b"][project], ["0.3", "0.5", "1", "2"][gpus]);
-                world.submit(project, &std::format!("j{at}"), gpus, Kind::Training);
+                world.submit(project, &std::format!("j{at}"), gpus, JobKind::Training);
             }
             let here = world.scheduler.pool.gpus().filter(|gpu| seen[gpu.index as usize]);
             let (mut half, missing) = restored_on(here.cloned().collect(), &world.scheduler);
@@ -207,11 +207,11 @@ mod tests {
     #[test]
     fn member_on_missing_gpu_stays_bound_until_exit() {
         let mut world = World::new(islands(1, 2), &[("a", "2")]);
-        let id = world.submit("a", "j", "2", Kind::Training);
+        let id = world.submit("a", "j", "2", JobKind::Training);
         let member = MemberId { job: id, index: 0 };
         let (mut scheduler, missing) = restored_on(islands(1, 1), &world.scheduler);
         assert_eq!((missing, scheduler.binding(member)), (vec![member], world.scheduler.binding(member)));
-        scheduler.submit(spec("a", "other", "0.5", Kind::Training)).unwrap();
+        scheduler.submit(spec("a", "other", "0.5", JobKind::Training)).unwrap();
         assert_eq!(scheduler.decide(), [], "the half that is seen is taken");
         scheduler.member_exited(member, super::super::Exit::Requeued);
         let started = scheduler.decide();
@@ -223,8 +223,8 @@ mod tests {
     fn claim_on_missing_gpu_is_requeued() {
         let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
         world.slow = true;
-        world.submit("b", "takes", "2", Kind::Training);
-        let id = world.submit("a", "waits", "1", Kind::Training);
+        world.submit("b", "takes", "2", JobKind::Training);
+        let id = world.submit("a", "waits", "1", JobKind::Training);
         let member = MemberId { job: id, index: 0 };
         assert_eq!(world.scheduler.binding(member).unwrap().0, Phase::Claimed);
         let (scheduler, missing) = restored_on(Vec::new(), &world.scheduler);

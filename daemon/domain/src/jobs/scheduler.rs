@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::amount::MilliGpus;
 use super::job::{Job, JobId, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
-use super::pool::{Gpu, GpuPool, PoolIndex};
-use super::project::{Account, Project, ProjectRefusal, QueueKey};
+use super::pool::{GpuPool, PoolGpu, PoolIndex};
+use super::project::{Project, ProjectAccount, ProjectRefusal, QueueKey};
 use super::refusal::JobRefusal;
 use crate::id::GpuUuid;
 
@@ -18,17 +18,17 @@ use crate::id::GpuUuid;
 #[derive(Clone, Debug, Default)]
 pub struct QuotaScheduler {
     pub(super) pool: GpuPool,
-    pub(super) accounts: BTreeMap<ProjectName, Account>,
+    pub(super) accounts: BTreeMap<ProjectName, ProjectAccount>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) bindings: BTreeMap<MemberId, Binding>,
-    pub(super) reserved: Option<Reservation>,
+    pub(super) reserved: Option<GpuReservation>,
     pub(super) next_job: u64,
     next_order: u64,
 }
 
 /// GPUs kept free, as they empty, for a job within its quota for which no preemption makes room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reservation {
+pub(super) struct GpuReservation {
     pub(super) job: JobId,
     pub(super) indices: Vec<PoolIndex>,
 }
@@ -68,7 +68,7 @@ pub enum Exit {
 
 impl QuotaScheduler {
     /// A scheduler of these GPUs, without projects.
-    pub fn new(gpus: Vec<Gpu>) -> Self {
+    pub fn new(gpus: Vec<PoolGpu>) -> Self {
         Self { pool: GpuPool::new(gpus), ..Self::default() }
     }
 
@@ -123,7 +123,7 @@ impl QuotaScheduler {
         }
         match self.accounts.get_mut(&project.name) {
             Some(account) => account.project = project,
-            None => drop(self.accounts.insert(project.name.clone(), Account::new(project))),
+            None => drop(self.accounts.insert(project.name.clone(), ProjectAccount::new(project))),
         }
         Ok(())
     }
@@ -215,8 +215,9 @@ impl QuotaScheduler {
     }
 
     /// Number of GPUs on the largest island that the job's project may use.
-    fn most_gpus(&self, account: &Account, spec: &JobSpec) -> u32 {
-        let reach = super::pool::Reach { affinity: account.project.affinity(spec.kind), reserved: &[] };
+    fn most_gpus(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
+        let reach =
+            super::pool::GpuConstraints { affinity: account.project.affinity(spec.kind), reserved: &[] };
         let most = self.pool.islands(&reach).values().map(Vec::len).max();
         most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
     }
@@ -294,7 +295,7 @@ impl QuotaScheduler {
         }
     }
 
-    pub(super) fn account_mut(&mut self, name: &ProjectName) -> &mut Account {
+    pub(super) fn account_mut(&mut self, name: &ProjectName) -> &mut ProjectAccount {
         self.accounts.get_mut(name).expect("a project with jobs is not removed")
     }
 

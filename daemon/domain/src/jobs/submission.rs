@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::{JobSpec, Kind};
+use super::job::{JobKind, JobSpec};
 use super::project::{Affinity, Project};
 use super::ticket::TicketId;
 
@@ -20,16 +20,16 @@ pub struct Submission {
     /// Size, purpose, priority and limits, for the scheduler.
     pub spec: JobSpec,
     /// Command, environment and working directory.
-    pub launch: Launch,
+    pub launch: LaunchSpec,
     /// Limits, retries and termination.
-    pub terms: Terms,
+    pub terms: JobTerms,
     /// Ticket from the job launcher. Older clients send none, and a user's own daemon needs none.
     pub ticket: Option<TicketId>,
 }
 
 /// Command, environment and working directory of a job's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchSpec {
     /// Program, then its arguments.
     pub command: Vec<String>,
     /// Environment of the program, complete: names and values.
@@ -40,7 +40,7 @@ pub struct Launch {
 
 /// Limits, retries and termination of a job's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
+pub struct JobTerms {
     /// Maximum runtime of a member.
     pub max_runtime: Option<Duration>,
     /// Number of restarts of a member that fails.
@@ -153,7 +153,7 @@ impl ProjectChange {
         project.idle_limit = self.idle_limit.map_or(project.idle_limit, limit);
         project.members.extend(self.add);
         project.members.retain(|uid| !self.remove.contains(uid));
-        let gpus = [(Kind::Training, self.training_gpus), (Kind::Interactive, self.interactive_gpus)];
+        let gpus = [(JobKind::Training, self.training_gpus), (JobKind::Interactive, self.interactive_gpus)];
         for (kind, gpus) in gpus.into_iter().filter_map(|(kind, gpus)| Some((kind, gpus?))) {
             project.affinity.remove(&kind);
             project.affinity.extend((!gpus.is_empty()).then_some((kind, gpus)));

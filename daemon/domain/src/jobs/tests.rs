@@ -12,14 +12,14 @@ use std::vec;
 use std::vec::Vec;
 
 use super::scheduler::{Exit, Phase, QuotaScheduler};
-use super::{Action, Gpu, JobId, JobSpec, Kind, MemberId, MilliGpus, Project, ProjectName, Size};
+use super::{Action, JobId, JobKind, JobSpec, MemberId, MilliGpus, PoolGpu, Project, ProjectName, Size};
 use crate::compute::Priority;
 use crate::id::GpuUuid;
 use crate::request::Share;
 
 /// Islands of eight GPUs.
-pub(super) fn islands(count: u32, size: u32) -> Vec<Gpu> {
-    let gpu = |index: u32| Gpu {
+pub(super) fn islands(count: u32, size: u32) -> Vec<PoolGpu> {
+    let gpu = |index: u32| PoolGpu {
         index,
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / size,
@@ -40,13 +40,13 @@ pub(super) fn project(name: &str, quota: &str) -> Project {
     Project::new(name.parse().unwrap(), quota.parse().unwrap())
 }
 
-pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: Kind) -> JobSpec {
+pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: JobKind) -> JobSpec {
     JobSpec {
         project: project.parse().unwrap(),
         name: name.parse().unwrap(),
         size: size(gpus),
         kind,
-        preemptible: kind == Kind::Training,
+        preemptible: kind == JobKind::Training,
         priority: Priority::DEFAULT,
         parallelism: NonZeroU32::MIN,
         completions: NonZeroU32::MIN,
@@ -83,7 +83,7 @@ impl core::fmt::Debug for World {
 }
 
 impl World {
-    pub(super) fn new(gpus: Vec<Gpu>, projects: &[(&str, &str)]) -> Self {
+    pub(super) fn new(gpus: Vec<PoolGpu>, projects: &[(&str, &str)]) -> Self {
         let mut scheduler = QuotaScheduler::new(gpus);
         for (name, quota) in projects {
             scheduler.set_project(project(name, quota), false).unwrap();
@@ -91,7 +91,7 @@ impl World {
         Self { scheduler, slow: false, stopped: Vec::new() }
     }
 
-    pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: Kind) -> JobId {
+    pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: JobKind) -> JobId {
         self.submit_spec(spec(project, name, gpus, kind))
     }
 

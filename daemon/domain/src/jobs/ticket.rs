@@ -13,7 +13,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::name::{JobName, ProjectName};
-use super::submission::{Launch, Submission};
+use super::submission::{LaunchSpec, Submission};
 
 pub use id::TicketId;
 
@@ -62,7 +62,7 @@ pub struct Attested {
     /// Number of restarts of a member that fails.
     pub retries: u32,
     /// Command, environment and working directory.
-    pub launch: Launch,
+    pub launch: LaunchSpec,
 }
 
 impl From<&Submission> for Attested {

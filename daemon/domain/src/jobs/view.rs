@@ -7,7 +7,7 @@ use core::fmt;
 use serde::Serialize;
 
 use super::amount::MilliGpus;
-use super::job::{JobSpec, Kind};
+use super::job::{JobKind, JobSpec};
 use super::name::{JobName, ProjectName};
 use super::project::Project;
 use crate::id::{HostPid, SliceName};
@@ -75,7 +75,7 @@ pub struct JobView {
     /// Reason for waiting, or outcome.
     pub reason: String,
     /// Training, or interactive with its own limits of time.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// True if the job may be preempted.
     pub preemptible: bool,
     /// Position in the project's queue; higher first.

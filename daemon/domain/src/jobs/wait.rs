@@ -6,7 +6,7 @@ use core::fmt;
 use super::amount::MilliGpus;
 use super::job::{Job, JobId, MemberId, Size};
 use super::name::JobName;
-use super::project::{Account, QueueKey};
+use super::project::{ProjectAccount, QueueKey};
 use super::scheduler::{Phase, QuotaScheduler};
 
 /// Reason for which no further member of a job runs.
@@ -113,13 +113,13 @@ impl QuotaScheduler {
     }
 
     /// Name of the job of equal shape that comes first, if it is another.
-    fn before(&self, account: &Account, job: &Job, id: JobId) -> Option<JobName> {
+    fn before(&self, account: &ProjectAccount, job: &Job, id: JobId) -> Option<JobName> {
         let first: &QueueKey = account.queue.get(&job.spec.shape())?.first()?;
         let other = (first.1 != id).then(|| self.jobs.get(&first.1))?;
         other.map(|job| job.spec.name.clone())
     }
 
-    fn wait_of_head(&self, account: &Account, job: &Job, id: JobId) -> Wait {
+    fn wait_of_head(&self, account: &ProjectAccount, job: &Job, id: JobId) -> Wait {
         let (shape, quota) = (job.spec.shape(), account.project.quota);
         if let Some(reserved) = self.reserved.as_ref().filter(|reserved| reserved.job == id) {
             let gpus = reserved.indices.iter().map(|index| self.pool.entry(*index).gpu.index).collect();

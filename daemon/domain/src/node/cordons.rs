@@ -42,7 +42,7 @@ impl Node {
             return Err(Refusal::Contradiction("no GPU is named: say which, by index or UUID"));
         }
         let chosen = placement::select(&self.rooms(), gpus)?;
-        let change = |room: placement::Room| {
+        let change = |room: placement::GpuRoom| {
             let cordon = next(room.cordon.clone());
             match &cordon {
                 Some(cordon) => self.cordons.insert(room.uuid, cordon.clone()),

@@ -1,7 +1,7 @@
 //! Translation of requests into placement demands; rejects contradictory requests.
 
 use super::Refusal;
-use crate::placement::{Compute, Demand, Memory};
+use crate::placement::{ComputeDemand, Demand, MemoryDemand};
 use crate::request::{ComputeMode, Share, SliceRequest};
 use crate::units::Permille;
 
@@ -58,15 +58,15 @@ pub(super) fn demand(request: &SliceRequest) -> Result<Demand, Refusal> {
         return Err(Refusal::Contradiction(TOO_MANY_GPUS));
     }
     let part = |memory, implied| Demand::Part {
-        memory: request.memory.map_or(memory, Memory::Bytes),
-        compute: asked.map_or(implied, Compute::Share),
+        memory: request.memory.map_or(memory, MemoryDemand::Bytes),
+        compute: asked.map_or(implied, ComputeDemand::Share),
     };
     match request.share {
         Share::Fraction(fraction) => {
             let share = fraction.permille();
-            Ok(part(Memory::Share(share), Compute::Share(share)))
+            Ok(part(MemoryDemand::Share(share), ComputeDemand::Share(share)))
         }
-        Share::Memory(bytes) => Ok(part(Memory::Bytes(bytes), Compute::LikeMemory)),
+        Share::Memory(bytes) => Ok(part(MemoryDemand::Bytes(bytes), ComputeDemand::LikeMemory)),
         Share::Whole(_) if request.memory.is_some() || request.compute.is_some() => {
             Err(Refusal::Contradiction(
                 "whole GPUs are given entirely, with all their memory and compute: \

@@ -4,14 +4,14 @@ use alloc::collections::BTreeSet;
 
 use super::Node;
 use crate::id::GpuUuid;
-use crate::jobs::{Gpu, MemberId, MilliGpus};
+use crate::jobs::{MemberId, MilliGpus, PoolGpu};
 use crate::units::Bytes;
 
 impl Node {
     /// The GPUs as the quota scheduler uses them. Slices of anything but these members are unavailable, and
     /// so is a GPU that takes no slices.
-    pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> alloc::vec::Vec<Gpu> {
-        let gpu = |gpu: &super::Gpu| Gpu {
+    pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> alloc::vec::Vec<PoolGpu> {
+        let gpu = |gpu: &super::Gpu| PoolGpu {
             index: gpu.index,
             uuid: gpu.uuid,
             island: gpu.island,

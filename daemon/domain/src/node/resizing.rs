@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::demand::{check_compute, limit};
 use super::{Node, Refusal};
 use crate::id::SliceName;
-use crate::placement::Memory;
+use crate::placement::MemoryDemand;
 use crate::request::{ComputeMode, Resize, Share};
 use crate::slice::{Part, Slice};
 use crate::units::{Bytes, Permille};
@@ -34,7 +34,7 @@ impl Node {
         let guaranteed = fraction.filter(|_| slice.mode != ComputeMode::BestEffort);
         let compute = resize.compute.or(guaranteed).unwrap_or(slice.compute);
         check_compute(compute, slice.mode)?;
-        let memory = resize.memory.map(Memory::Bytes).or(fraction.map(Memory::Share));
+        let memory = resize.memory.map(MemoryDemand::Bytes).or(fraction.map(MemoryDemand::Share));
         let sizes = slice.parts.iter().map(|part| self.part_resized(slice, *part, memory, compute));
         let parts: Vec<Part> = sizes.collect::<Result<_, _>>()?;
 
@@ -53,7 +53,7 @@ impl Node {
         &self,
         slice: &Slice,
         part: Part,
-        memory: Option<Memory>,
+        memory: Option<MemoryDemand>,
         compute: Permille,
     ) -> Result<Part, Refusal> {
         let name = &slice.name;

@@ -7,14 +7,14 @@ use crate::units::{Bytes, Permille};
 
 /// Memory of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryDemand {
     /// A share of the GPU's capacity.
     Share(Permille),
     /// A number of bytes, rounded down to whole MiB.
     Bytes(Bytes),
 }
 
-impl Memory {
+impl MemoryDemand {
     /// Size on a GPU of this capacity, in whole MiB.
     pub fn on(self, capacity: Bytes) -> Bytes {
         match self {
@@ -26,14 +26,14 @@ impl Memory {
 
 /// Compute of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compute {
+pub enum ComputeDemand {
     /// A share of the GPU's compute.
     Share(Permille),
     /// In proportion to the memory, rounded down, at least one permille.
     LikeMemory,
 }
 
-impl Compute {
+impl ComputeDemand {
     /// Compute for a part of `memory` on a GPU of this capacity.
     pub fn on(self, memory: Bytes, capacity: Bytes) -> Permille {
         match self {
@@ -57,9 +57,9 @@ pub enum Demand {
     /// A part of one GPU.
     Part {
         /// Memory of the part.
-        memory: Memory,
+        memory: MemoryDemand,
         /// Compute of the part.
-        compute: Compute,
+        compute: ComputeDemand,
     },
     /// Whole GPUs, each given entirely.
     Whole(NonZeroU32),
@@ -68,15 +68,17 @@ pub enum Demand {
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Part { memory: Memory::Share(share), .. } => write!(f, "{share} of a GPU's memory")?,
-            Self::Part { memory: Memory::Bytes(bytes), .. } => {
+            Self::Part { memory: MemoryDemand::Share(share), .. } => write!(f, "{share} of a GPU's memory")?,
+            Self::Part { memory: MemoryDemand::Bytes(bytes), .. } => {
                 write!(f, "{} of a GPU's memory", Bytes::mib(bytes.whole_mib()))?;
             }
             Self::Whole(count) if count.get() == 1 => f.write_str("one whole GPU")?,
             Self::Whole(count) => write!(f, "{count} whole GPUs")?,
         }
         match self {
-            Self::Part { compute: Compute::Share(share), .. } => write!(f, " and {share} of its compute"),
+            Self::Part { compute: ComputeDemand::Share(share), .. } => {
+                write!(f, " and {share} of its compute")
+            }
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use crate::units::{Bytes, Permille};
 
 /// A GPU with its free memory and compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct GpuRoom {
     /// Index as NVML counts GPUs.
     pub index: u32,
     /// UUID as NVML reports it.
@@ -29,7 +29,7 @@ pub struct Room {
     pub cordon: Option<Cordon>,
 }
 
-impl Room {
+impl GpuRoom {
     pub(super) const fn is_open(&self) -> bool {
         self.obstacle.is_none() && self.cordon.is_none()
     }

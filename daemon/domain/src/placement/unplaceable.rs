@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::demand::Demand;
-use super::room::Room;
+use super::room::GpuRoom;
 use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
 
@@ -45,7 +45,7 @@ pub enum Unplaceable {
         /// Demand that did not fit.
         demand: Demand,
         /// The permitted GPUs at that time.
-        rooms: Vec<Room>,
+        rooms: Vec<GpuRoom>,
         /// Fit once others have ended.
         ever: Ever,
     },
@@ -117,7 +117,7 @@ fn list<T>(
     }
 }
 
-fn describe(f: &mut fmt::Formatter<'_>, room: &Room) -> fmt::Result {
+fn describe(f: &mut fmt::Formatter<'_>, room: &GpuRoom) -> fmt::Result {
     match (&room.obstacle, &room.cordon) {
         (Some(reason), _) => write!(f, " GPU {} takes no slices ({reason})", room.index),
         (None, Some(cordon)) => write!(f, " GPU {} is {cordon}", room.index),

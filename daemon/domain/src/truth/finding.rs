@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::event::{Happening, Kind};
+use crate::event::{EventKind, Happening};
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::Bytes;
@@ -13,9 +13,9 @@ pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Key of a finding: repeated observations with the same key are one finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
+pub struct FindingKey {
     /// Kind of the violation.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The slice that it is about, if any.
     pub slice: Option<SliceName>,
     /// The GPU that it is about, if any.
@@ -28,7 +28,7 @@ pub struct Subject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Kind and offender, by which it is found again.
-    pub subject: Subject,
+    pub subject: FindingKey,
     /// Offending process, if identified.
     pub who: Option<ProcessId>,
     /// Evidence, as a sentence.
@@ -45,7 +45,7 @@ impl Finding {
 
     /// Event for the end of the finding.
     pub fn told_over(&self) -> Happening {
-        self.happening(Kind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
+        self.happening(EventKind::Cleared, alloc::format!("{} no more: {}", self.subject.kind, self.evidence))
     }
 
     /// Event for killing all processes of the slice.
@@ -55,17 +55,17 @@ impl Finding {
             self.subject.kind,
             self.evidence
         );
-        Happening { pid: None, ..self.happening(Kind::Killed, why) }
+        Happening { pid: None, ..self.happening(EventKind::Killed, why) }
     }
 
     /// Event for killing the process.
     pub fn told_killed(&self) -> Happening {
         let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
-        self.happening(Kind::Killed, why)
+        self.happening(EventKind::Killed, why)
     }
 
-    fn happening(&self, kind: Kind, evidence: String) -> Happening {
-        let Subject { slice, gpu, .. } = self.subject.clone();
+    fn happening(&self, kind: EventKind, evidence: String) -> Happening {
+        let FindingKey { slice, gpu, .. } = self.subject.clone();
         Happening { slice, gpu, pid: self.who.map(|who| who.pid), ..Happening::new(kind, evidence) }
     }
 }

@@ -9,11 +9,11 @@ use crate::units::{Bytes, Permille};
 
 /// The node at about one instant, from driver, kernel and ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Picture {
+pub struct ObservedNode {
     /// GPUs with their processes.
     pub gpus: Vec<OnGpu>,
     /// Tampering found in usage regions since the last picture.
-    pub found: Vec<Found>,
+    pub found: Vec<InvalidValue>,
 }
 
 /// Observations of one GPU.
@@ -22,14 +22,14 @@ pub struct OnGpu {
     /// UUID of the GPU.
     pub gpu: GpuUuid,
     /// Processes on the GPU, from the driver.
-    pub users: Vec<User>,
+    pub users: Vec<GpuUser>,
     /// Slices with a part of the GPU.
     pub slices: Vec<Served>,
 }
 
 /// A process on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct GpuUser {
     /// Pid and start time.
     pub id: ProcessId,
     /// Command, as far as readable.
@@ -97,7 +97,7 @@ pub struct Served {
 
 /// A value in a usage region that the library never writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct InvalidValue {
     /// Slice of the region.
     pub slice: SliceName,
     /// Process that owns the slot. Any process of the slice may have written the value.

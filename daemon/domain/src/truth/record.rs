@@ -9,9 +9,9 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use super::finding::{Finding, REMEMBERED, Subject};
+use super::finding::{Finding, FindingKey, REMEMBERED};
 use super::rules::Doubt;
-use crate::event::Kind;
+use crate::event::EventKind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 
@@ -29,20 +29,20 @@ pub(super) const ONE_BY_ONE: usize = 3;
 /// Commits offences of one kind: a slice, or processes in no slice on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offender {
-    kind: Kind,
+    kind: EventKind,
     slice: Option<SliceName>,
     gpu: Option<GpuUuid>,
 }
 
 impl Offender {
-    pub(super) fn of(subject: &Subject) -> Self {
+    pub(super) fn of(subject: &FindingKey) -> Self {
         let gpu = if subject.slice.is_none() { subject.gpu } else { None };
         Self { kind: subject.kind.clone(), slice: subject.slice.clone(), gpu }
     }
 
     /// Subject of a finding about the offender, whichever its processes are.
-    pub(super) fn subject(&self) -> Subject {
-        Subject { kind: self.kind.clone(), slice: self.slice.clone(), gpu: self.gpu, whose: None }
+    pub(super) fn subject(&self) -> FindingKey {
+        FindingKey { kind: self.kind.clone(), slice: self.slice.clone(), gpu: self.gpu, whose: None }
     }
 
     /// Sightings beyond which processes that come and go are a finding.
@@ -51,8 +51,8 @@ impl Offender {
     const fn patience(&self) -> Option<u32> {
         match self.kind {
             // A process that joined its slice is known before the driver lists it: there is no race to wait for.
-            Kind::UnshimmedProcess | Kind::ForeignProcess => Some(1),
-            Kind::UnderReported => Some(3),
+            EventKind::UnshimmedProcess | EventKind::ForeignProcess => Some(1),
+            EventKind::UnderReported => Some(3),
             _ => None,
         }
     }
@@ -60,7 +60,7 @@ impl Offender {
     /// Time in which the same process is sighted once. What it holds may be out of date at any single look.
     const fn again(&self) -> Duration {
         match self.kind {
-            Kind::UnderReported => LEAK,
+            EventKind::UnderReported => LEAK,
             _ => Duration::ZERO,
         }
     }
@@ -68,7 +68,7 @@ impl Offender {
 
 /// Offences of one offender.
 #[derive(Clone, Debug, Default)]
-struct Record {
+struct OffenceRecord {
     /// Leaky bucket, of [`LEAK`] for each sighting.
     level: Duration,
     /// Time of the last sighting.
@@ -85,7 +85,7 @@ struct Record {
 /// Offences of all slices and GPUs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
-    records: BTreeMap<Offender, Record>,
+    records: BTreeMap<Offender, OffenceRecord>,
     looked: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Records {
     }
 
     /// Enters what was seen at a look.
-    pub(super) fn enter(&mut self, seen: &BTreeMap<Subject, Doubt>, now: Duration) {
+    pub(super) fn enter(&mut self, seen: &BTreeMap<FindingKey, Doubt>, now: Duration) {
         let passed = now.saturating_sub(self.looked);
         self.looked = now;
         self.records.retain(|_, record| now.saturating_sub(record.last) < REMEMBERED);
@@ -122,8 +122,8 @@ impl Records {
     /// Doubts about processes that come and go, for offenders without a process found by itself.
     ///
     /// Also findings that stand already, until all sightings have leaked away.
-    pub(super) fn amount(&self, stands: impl Fn(&Offender) -> bool) -> BTreeMap<Subject, Doubt> {
-        let doubt = |(offender, record): (&Offender, &Record)| {
+    pub(super) fn amount(&self, stands: impl Fn(&Offender) -> bool) -> BTreeMap<FindingKey, Doubt> {
+        let doubt = |(offender, record): (&Offender, &OffenceRecord)| {
             let most = LEAK.saturating_mul(offender.patience()?);
             let holds = record.level > most || record.level > Duration::ZERO && stands(offender);
             holds.then(|| (offender.subject(), record.doubt()))
@@ -132,7 +132,7 @@ impl Records {
     }
 
     /// Enters that an offence is a finding.
-    pub(super) fn found(&mut self, subject: &Subject, now: Duration) {
+    pub(super) fn found(&mut self, subject: &FindingKey, now: Duration) {
         let record = self.records.entry(Offender::of(subject)).or_default();
         record.found.get_or_insert(now);
         record.last = record.last.max(now);
@@ -163,7 +163,7 @@ impl Records {
     }
 }
 
-impl Record {
+impl OffenceRecord {
     /// Enters a sighting; returns true if it counts.
     fn sees(&mut self, who: Option<ProcessId>, now: Duration, again: Duration) -> bool {
         let Some(who) = who else { return false };

@@ -5,9 +5,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::finding::{Finding, Subject};
-use super::picture::{Charged, Deceit, Found, OnGpu, Picture, Served, User, Whose};
-use crate::event::Kind;
+use super::finding::{Finding, FindingKey};
+use super::picture::{Charged, Deceit, GpuUser, InvalidValue, ObservedNode, OnGpu, Served, Whose};
+use crate::event::EventKind;
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::{Bytes, Permille};
@@ -54,14 +54,14 @@ impl Doubt {
 
 impl Doubt {
     /// The finding that this discrepancy becomes.
-    pub(super) fn finding(&self, subject: &Subject) -> Finding {
+    pub(super) fn finding(&self, subject: &FindingKey) -> Finding {
         let Self { evidence, who, excess, .. } = self.clone();
         Finding { subject: subject.clone(), who, evidence, excess }
     }
 }
 
 /// All discrepancies in a picture.
-pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
+pub(super) fn doubts(picture: &ObservedNode) -> BTreeMap<FindingKey, Doubt> {
     let of_gpu = |on: &OnGpu| {
         let users = on.users.iter().filter_map(|user| of_user(on, user));
         let users = users.chain(on.slices.iter().filter_map(|served| of_crowd(on, &served.slice)));
@@ -72,16 +72,16 @@ pub(super) fn doubts(picture: &Picture) -> BTreeMap<Subject, Doubt> {
 }
 
 /// Subjects about which this picture has no data.
-pub(super) fn unsure(picture: &Picture) -> impl Iterator<Item = Subject> + '_ {
+pub(super) fn unsure(picture: &ObservedNode) -> impl Iterator<Item = FindingKey> + '_ {
     let slices = picture.gpus.iter().flat_map(|on| on.slices.iter().map(|served| (on.gpu, served)));
     let unknown = slices.filter(|(_, served)| served.busy.is_none());
     unknown.flat_map(|(gpu, served)| {
-        [Kind::GateBypassed, Kind::GpuHeldIdle].map(|kind| about(kind, gpu, served))
+        [EventKind::GateBypassed, EventKind::GpuHeldIdle].map(|kind| about(kind, gpu, served))
     })
 }
 
-fn of_user(on: &OnGpu, user: &User) -> Option<(Subject, Doubt)> {
-    let subject = |kind, slice: Option<&SliceName>| Subject {
+fn of_user(on: &OnGpu, user: &GpuUser) -> Option<(FindingKey, Doubt)> {
+    let subject = |kind, slice: Option<&SliceName>| FindingKey {
         kind,
         slice: slice.cloned(),
         gpu: Some(on.gpu),
@@ -92,17 +92,17 @@ fn of_user(on: &OnGpu, user: &User) -> Option<(Subject, Doubt)> {
     match &user.whose {
         Whose::Member { slice, charged } => {
             let doubt = of_member(user, *charged)?;
-            Some((subject(Kind::UnderReported, Some(slice)), doubt))
+            Some((subject(EventKind::UnderReported, Some(slice)), doubt))
         }
         Whose::Relative { slice } => {
             let evidence =
                 format!("{name} belongs to the slice and uses its GPU without the library: it holds {holds}");
-            Some((subject(Kind::UnshimmedProcess, Some(slice)), stranger(evidence)))
+            Some((subject(EventKind::UnshimmedProcess, Some(slice)), stranger(evidence)))
         }
         Whose::Nobody => {
             let evidence =
                 format!("{name} is in no slice and uses a GPU that is for slices: it holds {holds}");
-            Some((subject(Kind::ForeignProcess, None), stranger(evidence)))
+            Some((subject(EventKind::ForeignProcess, None), stranger(evidence)))
         }
     }
 }
@@ -111,7 +111,7 @@ fn amount(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "what the driver does not tell".into(), |bytes| format!("{bytes}"))
 }
 
-fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
+fn of_member(user: &GpuUser, charged: Charged) -> Option<Doubt> {
     let Charged { used, granted, shared, reserve, .. } = charged;
     let holds = user.holds?;
     let excess = holds.saturating_sub(used).saturating_sub(shared);
@@ -123,7 +123,7 @@ fn of_member(user: &User, charged: Charged) -> Option<Doubt> {
 }
 
 /// Sum of small excesses over many processes of a slice.
-fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
+fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(FindingKey, Doubt)> {
     let members: Vec<_> = on.users.iter().filter_map(|user| unsuspected(user, slice)).collect();
     let sum = |of: fn(&Held) -> Bytes| members.iter().map(of).sum::<Bytes>();
     let (holds, known) = (sum(|(holds, _)| *holds), sum(|(_, its)| its.used.saturating_add(its.beyond)));
@@ -135,8 +135,8 @@ fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
             "its {} processes hold {holds} together, and {known} of that is known: each keeps a little secret",
             members.len()
         );
-        let (kind, slice) = (Kind::UnderReported, Some(slice.clone()));
-        let subject = Subject { kind, slice, gpu: Some(on.gpu), whose: None };
+        let (kind, slice) = (EventKind::UnderReported, Some(slice.clone()));
+        let subject = FindingKey { kind, slice, gpu: Some(on.gpu), whose: None };
         (subject, Doubt::new(evidence))
     })
 }
@@ -145,7 +145,7 @@ fn of_crowd(on: &OnGpu, slice: &SliceName) -> Option<(Subject, Doubt)> {
 type Held = (Bytes, Charged);
 
 /// Memory of an attached process without a discrepancy of its own.
-fn unsuspected(user: &User, of: &SliceName) -> Option<Held> {
+fn unsuspected(user: &GpuUser, of: &SliceName) -> Option<Held> {
     match &user.whose {
         Whose::Member { slice, charged } if slice == of && of_member(user, *charged).is_none() => {
             Some((user.holds?, *charged))
@@ -154,23 +154,23 @@ fn unsuspected(user: &User, of: &SliceName) -> Option<Held> {
     }
 }
 
-fn about(kind: Kind, gpu: GpuUuid, served: &Served) -> Subject {
-    Subject { kind, slice: Some(served.slice.clone()), gpu: Some(gpu), whose: None }
+fn about(kind: EventKind, gpu: GpuUuid, served: &Served) -> FindingKey {
+    FindingKey { kind, slice: Some(served.slice.clone()), gpu: Some(gpu), whose: None }
 }
 
 /// A slice that claims to use the GPU and keeps others from it.
-fn of_holder(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
+fn of_holder(gpu: GpuUuid, served: &Served) -> Option<(FindingKey, Doubt)> {
     let kept = served.kept;
     (served.worked == Some(Permille::ZERO) && kept.get() >= HELD).then(|| {
         let evidence = format!(
             "others waited for {kept} of the time because of the slice, and the driver saw none of its processes \
              compute or move memory: its work is not waited for until it does"
         );
-        (about(Kind::GpuHeldIdle, gpu, served), Doubt { patience: SAMPLES, ..Doubt::new(evidence) })
+        (about(EventKind::GpuHeldIdle, gpu, served), Doubt { patience: SAMPLES, ..Doubt::new(evidence) })
     })
 }
 
-fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
+fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(FindingKey, Doubt)> {
     let (busy, counted) = (served.busy?, served.counted);
     let (moved, most) = (served.moved, counted.get() * 2 + UNSEEN);
     // Memory traffic at full rate shows as most of the time, not all of it.
@@ -182,13 +182,13 @@ fn of_slice(gpu: GpuUuid, served: &Served) -> Option<(Subject, Doubt)> {
              some launches do not wait for their turn, or are not told"
         );
         let unsaid = Permille::try_from(unexcused.saturating_sub(counted.get())).unwrap_or(Permille::WHOLE);
-        (about(Kind::GateBypassed, gpu, served), Doubt { who: served.busiest, unsaid, ..Doubt::new(evidence) })
+        (about(EventKind::GateBypassed, gpu, served), Doubt { who: served.busiest, unsaid, ..Doubt::new(evidence) })
     })
 }
 
-fn of_page(found: &Found) -> (Subject, Doubt) {
-    let (kind, slice) = (Kind::UsageTampered, Some(found.slice.clone()));
-    let subject = Subject { kind, slice, gpu: None, whose: found.who };
+fn of_page(found: &InvalidValue) -> (FindingKey, Doubt) {
+    let (kind, slice) = (EventKind::UsageTampered, Some(found.slice.clone()));
+    let subject = FindingKey { kind, slice, gpu: None, whose: found.who };
     let evidence = match found.what {
         Deceit::Credit { beyond } => format!("its page claims {beyond} of credit that it was not granted"),
         Deceit::Use { used, granted } => {

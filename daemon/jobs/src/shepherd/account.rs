@@ -14,7 +14,7 @@ const SHADOW: &str = "/etc/shadow";
 
 /// An account at submission. A later account with the same uid or name is a different one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Account {
+pub(crate) struct SubmitterAccount {
     pub(crate) name: String,
     home: PathBuf,
     /// Inode and birth time of the home folder, if the account owns it; differs for a new account.
@@ -32,7 +32,7 @@ pub(crate) enum Barred {
     ForNow(String),
 }
 
-impl Account {
+impl SubmitterAccount {
     /// The account with this uid.
     pub(crate) fn of(uid: u32) -> Result<(Self, User), Barred> {
         let user = lookup(User::from_uid(Uid::from_raw(uid)))?
@@ -182,15 +182,17 @@ mod tests {
 
     #[test]
     fn changed_name_or_home_is_another_account() {
-        let (root, _) = Account::of(0).unwrap();
+        let (root, _) = SubmitterAccount::of(0).unwrap();
         assert_eq!(root.name, "root");
-        let renamed = Account { name: "someone".into(), ..root.clone() };
+        let renamed = SubmitterAccount { name: "someone".into(), ..root.clone() };
         assert!(matches!(renamed.again(0), Err(Barred::ForGood(why)) if why.contains("was someone")));
-        let moved = Account { home: "/nonexistent".into(), ..root.clone() };
+        let moved = SubmitterAccount { home: "/nonexistent".into(), ..root.clone() };
         assert!(matches!(moved.again(0), Err(Barred::ForGood(why)) if why.contains("home folder")));
-        let remade = Account { home_made: Some((1, None)), ..root };
+        let remade = SubmitterAccount { home_made: Some((1, None)), ..root };
         assert!(remade.again(0).is_err());
-        assert!(matches!(Account::of(u32::MAX - 7), Err(Barred::ForGood(why)) if why.contains("no account")));
+        assert!(
+            matches!(SubmitterAccount::of(u32::MAX - 7), Err(Barred::ForGood(why)) if why.contains("no account"))
+        );
     }
 
     #[test]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tranche_domain::jobs::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
 use tranche_jobs::runner_protocol::send_message;
 
-use crate::account::{Account, Barred};
+use crate::account::{Barred, SubmitterAccount};
 use crate::peer::Peer;
-use crate::tickets::{Ticket, Tickets};
+use crate::tickets::{LaunchTicket, Tickets};
 
 /// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -136,11 +136,11 @@ fn answer(ask: TicketAsk, peer: &Peer, tickets: &Tickets) -> Result<TicketAnswer
 
 fn issue(attested: Attested, peer: &Peer, tickets: &Tickets) -> Result<TicketId, String> {
     check(&attested)?;
-    let (account, _) = Account::of(peer.uid).map_err(|barred| match barred {
+    let (account, _) = SubmitterAccount::of(peer.uid).map_err(|barred| match barred {
         Barred::ForGood(why) | Barred::ForNow(why) => why,
     })?;
-    let ticket =
-        Ticket::new(peer.uid, peer.gid, account, attested).map_err(|error| format!("no ticket: {error}"))?;
+    let ticket = LaunchTicket::new(peer.uid, peer.gid, account, attested)
+        .map_err(|error| format!("no ticket: {error}"))?;
     tickets.issue(&ticket).map_err(|error| format!("cannot keep the ticket: {error}"))?;
     Ok(ticket.id)
 }

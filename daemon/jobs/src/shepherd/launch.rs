@@ -14,14 +14,14 @@ use std::path::{Component, Path};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tranche_jobs::runner_protocol::{
-    LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Order, Outcome, RunnerReady, Start, receive_message,
-    send_message,
+    CommandOrder, CommandOutcome, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, RunnerReady, Start,
+    receive_message, send_message,
 };
 
 use crate::account::Barred;
 use crate::log::Log;
 use crate::status_file::StatusFile;
-use crate::tickets::{MemberRecord, Ticket, Tickets, now_unix_s};
+use crate::tickets::{LaunchTicket, MemberRecord, Tickets, now_unix_s};
 use crate::{identity, member, pam};
 
 /// The library that attaches a program to its slice, installed beside this program.
@@ -74,7 +74,7 @@ fn receive(daemon: &UnixStream) -> io::Result<(LaunchRequest, Vec<OwnedFd>)> {
 }
 
 /// The ticket and the member's locked record, if the ticket permits this start now.
-fn admit(start: &Start, tickets: &Tickets) -> Result<(Ticket, MemberRecord), Barred> {
+fn admit(start: &Start, tickets: &Tickets) -> Result<(LaunchTicket, MemberRecord), Barred> {
     let unreadable = |error: io::Error| Barred::ForNow(format!("cannot read its ticket: {error}"));
     let again = "submit the job again";
     let ticket = tickets.find(&start.ticket).map_err(unreadable)?;
@@ -100,7 +100,7 @@ fn launch(
     daemon: &UnixStream,
     start: &Start,
     files: Vec<OwnedFd>,
-    ticket: &Ticket,
+    ticket: &LaunchTicket,
     mut record: MemberRecord,
 ) -> io::Result<()> {
     let [attempt, log] = <[OwnedFd; 2]>::try_from(files)
@@ -113,11 +113,11 @@ fn launch(
     identity::become_account(&ticket.account.name, ticket.uid, ticket.gid)?;
     send_message(&mut &*daemon, &LaunchAnswer::Ready(RunnerReady { shepherd }))?;
     // No order: the daemon ended or cancelled the start.
-    let Ok(order) = receive_message::<Order>(io::BufReader::new(daemon)) else { return Ok(()) };
+    let Ok(order) = receive_message::<CommandOrder>(io::BufReader::new(daemon)) else { return Ok(()) };
     let log = Log { to: log, kept: start.kept };
     match bind(order, ticket, start.index, &shim) {
         Ok(order) => member::run(order, status, log, |outcome, told| {
-            if !told && !matches!(outcome, Outcome::Lost) {
+            if !told && !matches!(outcome, CommandOutcome::Lost) {
                 // If this fails, the member may be started once more at worst.
                 let _ = record.ended(outcome.is_success());
             }
@@ -127,7 +127,7 @@ fn launch(
 }
 
 /// The ticket's command, with the variables of the daemon's slice.
-fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order, String> {
+fn bind(order: CommandOrder, ticket: &LaunchTicket, index: u32, shim: &Path) -> Result<CommandOrder, String> {
     let attested = &ticket.attested;
     let given = |name: &str| {
         let value = order.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
@@ -162,7 +162,7 @@ fn bind(order: Order, ticket: &Ticket, index: u32, shim: &Path) -> Result<Order,
     ];
     environment.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
     environment.extend(own.map(|(name, value)| (name.to_owned(), value)));
-    Ok(Order {
+    Ok(CommandOrder {
         command: attested.launch.command.clone(),
         environment,
         workdir: attested.launch.workdir.clone().into(),
@@ -183,28 +183,28 @@ fn are_gpus(list: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tranche_domain::jobs::{Attested, Launch, TerminationPolicy};
+    use tranche_domain::jobs::{Attested, LaunchSpec, TerminationPolicy};
 
     use super::*;
-    use crate::account::Account;
+    use crate::account::SubmitterAccount;
 
-    fn ticket() -> Ticket {
+    fn ticket() -> LaunchTicket {
         let environment = [("A", "1"), ("LD_PRELOAD", "/own.so"), ("TRANCHE_SLICE_SOCKET", "/x")];
         let attested = Attested {
             project: "a".parse().unwrap(),
             job: "j".parse().unwrap(),
             completions: 3.try_into().unwrap(),
             retries: 0,
-            launch: Launch {
+            launch: LaunchSpec {
                 command: vec!["train".into()],
                 environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
                 workdir: "/home".into(),
             },
         };
-        Ticket::new(0, 0, Account::of(0).unwrap().0, attested).unwrap()
+        LaunchTicket::new(0, 0, SubmitterAccount::of(0).unwrap().0, attested).unwrap()
     }
 
-    fn bound(change: impl Fn(&mut Vec<(String, String)>)) -> Result<Order, String> {
+    fn bound(change: impl Fn(&mut Vec<(String, String)>)) -> Result<CommandOrder, String> {
         let pairs = [
             ("TRANCHE_SLICE_SOCKET", "/run/tranche/slices/a.j.2/attach.sock"),
             ("CUDA_VISIBLE_DEVICES", "GPU-00,GPU-01"),
@@ -215,7 +215,7 @@ mod tests {
         ];
         let mut environment = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         change(&mut environment);
-        let order = Order {
+        let order = CommandOrder {
             command: vec!["evil".into()],
             environment,
             workdir: "/".into(),

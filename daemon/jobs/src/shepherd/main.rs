@@ -27,7 +27,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nix::unistd::{Uid, User, geteuid};
-use tranche_jobs::runner_protocol::{Order, RunnerReady, RunnerSetup, receive_message, send_message};
+use tranche_jobs::runner_protocol::{CommandOrder, RunnerReady, RunnerSetup, receive_message, send_message};
 
 use crate::log::Log;
 use crate::status_file::{StatusFile, append_to};
@@ -71,7 +71,7 @@ fn shepherd() -> io::Result<()> {
     status.record_runner(shepherd)?;
     send_message(&mut &daemon, &RunnerReady { shepherd })?;
     // No order: the daemon ended or cancelled the start.
-    let Ok(order) = receive_message::<Order>(&mut stream) else { return Ok(()) };
+    let Ok(order) = receive_message::<CommandOrder>(&mut stream) else { return Ok(()) };
     drop((stream, daemon));
     member::run(order, status, log, |_, _| {})
 }

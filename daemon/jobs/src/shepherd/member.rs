@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use tranche_jobs::runner_protocol::{Order, Outcome, StatusLine};
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, StatusLine};
 
 use crate::log::Log;
 use crate::status_file::StatusFile;
@@ -12,10 +12,10 @@ use crate::supervision;
 /// Runs the command and records its outcome. `ended` is called first, with the outcome and whether a stop was
 /// requested.
 pub(crate) fn run(
-    order: Order,
+    order: CommandOrder,
     mut status: StatusFile,
     log: Log,
-    ended: impl FnOnce(&Outcome, bool),
+    ended: impl FnOnce(&CommandOutcome, bool),
 ) -> io::Result<()> {
     // From here on SIGTERM stops the command, not the runner.
     let supervisor = supervision::Supervisor::new()?;
@@ -25,7 +25,7 @@ pub(crate) fn run(
         told.set(true);
         let _ = status.write(&StatusLine::Told);
     });
-    let outcome = outcome.unwrap_or_else(|error| Outcome::NotStarted(error.to_string()));
+    let outcome = outcome.unwrap_or_else(|error| CommandOutcome::NotStarted(error.to_string()));
     ended(&outcome, told.get());
     status.write(&StatusLine::Ended(outcome))
 }

@@ -49,7 +49,7 @@ pub(crate) fn permits(name: &str) -> Result<(), Barred> {
     let unasked = |why: String| {
         Barred::ForNow(format!("the policy for accounts in /etc/pam.d/tranche cannot be asked: {why}"))
     };
-    let library = Library::open().map_err(unasked)?;
+    let library = PamLibrary::open().map_err(unasked)?;
     match library.account(&user) {
         Ok(()) => Ok(()),
         Err((code, why)) if ABOUT_ACCOUNT.contains(&code) => {
@@ -60,14 +60,14 @@ pub(crate) fn permits(name: &str) -> Result<(), Barred> {
 }
 
 /// The functions used of libpam, which is never unloaded.
-struct Library {
+struct PamLibrary {
     start: Start,
     account: WithHandle,
     end: WithHandle,
     describe: Describe,
 }
 
-impl Library {
+impl PamLibrary {
     fn open() -> Result<Self, String> {
         // SAFETY: LIBRARY is NUL-terminated. dlopen runs libpam's constructors, which have no preconditions,
         // and this process is single-threaded, so none of them races with other code.

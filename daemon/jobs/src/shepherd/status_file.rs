@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::runner_protocol::{Outcome, StatusLine};
+use tranche_jobs::runner_protocol::{CommandOutcome, StatusLine};
 
 pub(crate) struct StatusFile(Flock<File>);
 
@@ -32,7 +32,7 @@ impl StatusFile {
 
     /// Records that the command is not started, and why.
     pub(crate) fn refuse(&mut self, why: &str) -> io::Result<()> {
-        self.write(&StatusLine::Ended(Outcome::NotStarted(why.into())))
+        self.write(&StatusLine::Ended(CommandOutcome::NotStarted(why.into())))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{TerminationPolicy, Warning};
-use tranche_jobs::runner_protocol::{Order, Outcome};
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome};
 
 use crate::descendants;
 use crate::log::{Log, keep};
@@ -36,22 +36,27 @@ impl Supervisor {
     }
 
     /// Runs the command to its end; `on_stop` is called for the first stop request before that.
-    pub(crate) fn run(mut self, order: Order, log: Log, on_stop: impl FnOnce()) -> io::Result<Outcome> {
+    pub(crate) fn run(
+        mut self,
+        order: CommandOrder,
+        log: Log,
+        on_stop: impl FnOnce(),
+    ) -> io::Result<CommandOutcome> {
         self.runtime.block_on(supervise(order, log, &mut self.told, on_stop))
     }
 }
 
 async fn supervise(
-    order: Order,
+    order: CommandOrder,
     log: Log,
     told: &mut Signals,
     on_stop: impl FnOnce(),
-) -> io::Result<Outcome> {
+) -> io::Result<CommandOutcome> {
     let (printed, printing) = io::pipe()?;
     let mut command = command(&order, printing)?;
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(Outcome::NotStarted(not_started(&order, &error))),
+        Err(error) => return Ok(CommandOutcome::NotStarted(not_started(&order, &error))),
     };
     // `command` holds this side's ends of the pipe, which would keep the log open.
     drop(command);
@@ -83,7 +88,7 @@ fn end(group: Pid, child: Child, keeping: std::thread::JoinHandle<()>) {
     let _ = keeping.join();
 }
 
-fn command(order: &Order, printing: io::PipeWriter) -> io::Result<Command> {
+fn command(order: &CommandOrder, printing: io::PipeWriter) -> io::Result<Command> {
     let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(order.environment.iter().cloned());
@@ -93,7 +98,7 @@ fn command(order: &Order, printing: io::PipeWriter) -> io::Result<Command> {
 }
 
 /// Error message that distinguishes a missing folder from a missing program.
-fn not_started(order: &Order, error: &io::Error) -> String {
+fn not_started(order: &CommandOrder, error: &io::Error) -> String {
     let (program, workdir) = (order.command.first().map_or("", String::as_str), order.workdir.display());
     match error.kind() {
         io::ErrorKind::NotFound if !Path::new(&order.workdir).is_dir() => {
@@ -111,11 +116,11 @@ fn not_started(order: &Order, error: &io::Error) -> String {
     }
 }
 
-fn outcome(status: ExitStatus) -> Outcome {
+fn outcome(status: ExitStatus) -> CommandOutcome {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Outcome::Exit(code),
-        (None, Some(signal)) => Outcome::Signal(signal),
-        (None, None) => Outcome::Lost,
+        (Some(code), _) => CommandOutcome::Exit(code),
+        (None, Some(signal)) => CommandOutcome::Signal(signal),
+        (None, None) => CommandOutcome::Lost,
     }
 }
 

@@ -17,7 +17,7 @@ use nix::unistd::{Uid, setfsuid};
 use serde::{Deserialize, Serialize};
 use tranche_domain::jobs::{Attested, TicketId};
 
-use crate::account::Account;
+use crate::account::SubmitterAccount;
 
 /// Maximum number of tickets of one user; each is for one job.
 const MOST_TICKETS: usize = 4096;
@@ -38,23 +38,23 @@ const UNFINISHED: &str = ".new-";
 
 /// A job that a submitter permits the launcher to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ticket {
+pub(crate) struct LaunchTicket {
     version: u32,
     pub(crate) id: TicketId,
     pub(crate) uid: u32,
     /// Gid of the submitter at submission.
     pub(crate) gid: u32,
-    pub(crate) account: Account,
+    pub(crate) account: SubmitterAccount,
     /// Machine id of the node.
     node: String,
     expires_unix_s: u64,
     pub(crate) attested: Attested,
 }
 
-impl Ticket {
+impl LaunchTicket {
     const VERSION: u32 = 1;
 
-    pub(crate) fn new(uid: u32, gid: u32, account: Account, attested: Attested) -> io::Result<Self> {
+    pub(crate) fn new(uid: u32, gid: u32, account: SubmitterAccount, attested: Attested) -> io::Result<Self> {
         let mut random = [0; 16];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -124,7 +124,7 @@ impl Tickets {
     }
 
     /// Stores a ticket durably.
-    pub(crate) fn issue(&self, ticket: &Ticket) -> io::Result<()> {
+    pub(crate) fn issue(&self, ticket: &LaunchTicket) -> io::Result<()> {
         let text = serde_json::to_vec(ticket)?;
         self.as_keeper(|folder| {
             let (count, bytes) = used(folder, ticket.uid)?;
@@ -157,7 +157,7 @@ impl Tickets {
     }
 
     /// The ticket with this id, if it exists.
-    pub(crate) fn find(&self, id: &TicketId) -> io::Result<Option<Ticket>> {
+    pub(crate) fn find(&self, id: &TicketId) -> io::Result<Option<LaunchTicket>> {
         self.as_keeper(|folder| read(&folder.join(id.as_str()), self.keeper))
     }
 
@@ -171,7 +171,7 @@ impl Tickets {
     }
 
     /// All tickets of a user.
-    pub(crate) fn of(&self, uid: u32) -> io::Result<Vec<Ticket>> {
+    pub(crate) fn of(&self, uid: u32) -> io::Result<Vec<LaunchTicket>> {
         self.as_keeper(|folder| {
             let names = owned(folder, uid)?;
             // An unreadable ticket permits nothing.
@@ -181,7 +181,11 @@ impl Tickets {
 
     /// Locks a member's record, so that the member runs once at a time.
     /// The inner error is the reason for a refusal.
-    pub(crate) fn member(&self, ticket: &Ticket, index: u32) -> io::Result<Result<MemberRecord, String>> {
+    pub(crate) fn member(
+        &self,
+        ticket: &LaunchTicket,
+        index: u32,
+    ) -> io::Result<Result<MemberRecord, String>> {
         if index >= ticket.attested.completions.get() {
             let count = ticket.attested.completions;
             return Ok(Err(format!("the job has {count} members, and number {index} is none of them")));
@@ -229,7 +233,7 @@ fn write(unfinished: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn read(folder: &Path, keeper: Uid) -> io::Result<Option<Ticket>> {
+fn read(folder: &Path, keeper: Uid) -> io::Result<Option<LaunchTicket>> {
     let mut how = OpenOptions::new();
     let file = match how.read(true).custom_flags(O_NOFOLLOW).open(folder.join(FILE)) {
         Ok(file) => file,
@@ -242,7 +246,7 @@ fn read(folder: &Path, keeper: Uid) -> io::Result<Option<Ticket>> {
     }
     let mut text = Vec::new();
     file.take(LONGEST_TICKET).read_to_end(&mut text)?;
-    let ticket: Ticket = serde_json::from_slice(&text)?;
+    let ticket: LaunchTicket = serde_json::from_slice(&text)?;
     // A ticket under another name is void.
     Ok(Some(ticket).filter(|ticket| folder.file_name().is_some_and(|name| name == ticket.id.as_str())))
 }
@@ -271,7 +275,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use nix::unistd::geteuid;
-    use tranche_domain::jobs::Launch;
+    use tranche_domain::jobs::LaunchSpec;
 
     use super::*;
 
@@ -282,8 +286,8 @@ mod tests {
         (folder, tickets)
     }
 
-    fn ticket(uid: u32) -> Ticket {
-        let launch = Launch { command: vec!["true".into()], environment: vec![], workdir: "/".into() };
+    fn ticket(uid: u32) -> LaunchTicket {
+        let launch = LaunchSpec { command: vec!["true".into()], environment: vec![], workdir: "/".into() };
         let attested = Attested {
             project: "a".parse().unwrap(),
             job: "j".parse().unwrap(),
@@ -291,7 +295,7 @@ mod tests {
             retries: 1,
             launch,
         };
-        Ticket::new(uid, 0, Account::of(0).unwrap().0, attested).unwrap()
+        LaunchTicket::new(uid, 0, SubmitterAccount::of(0).unwrap().0, attested).unwrap()
     }
 
     #[test]
@@ -335,9 +339,9 @@ mod tests {
         let ticket = ticket(1000);
         assert_eq!(ticket.void(now_unix_s()), None);
         assert!(ticket.void(now_unix_s() + VALID_S + 5).unwrap().contains("180 days"));
-        let moved = Ticket { node: "another".into(), ..ticket.clone() };
+        let moved = LaunchTicket { node: "another".into(), ..ticket.clone() };
         assert!(moved.void(now_unix_s()).unwrap().contains("another node"));
-        assert!(Ticket { version: 2, ..ticket }.void(0).unwrap().contains("version 2"));
+        assert!(LaunchTicket { version: 2, ..ticket }.void(0).unwrap().contains("version 2"));
     }
 
     #[test]

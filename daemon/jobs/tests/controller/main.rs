@@ -7,13 +7,13 @@ mod node;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use node::{ADMIN, Node, Wish, wish};
-use tranche_domain::jobs::{JobState, Kind, MOST_JOBS_OF_A_USER, ProjectChange, Warning};
+use node::{ADMIN, TestNode, Wish, wish};
+use tranche_domain::jobs::{JobKind, JobState, MOST_JOBS_OF_A_USER, ProjectChange, Warning};
 use tranche_jobs::{JobsError, LogFrom, Requester, Retention};
 
 #[tokio::test]
 async fn job_runs_and_its_output_is_kept() {
-    let node = Node::with_gpus(2);
+    let node = TestNode::with_gpus(2);
     let controller = node.controller();
     controller.project("a", "2");
     controller
@@ -31,7 +31,7 @@ async fn job_runs_and_its_output_is_kept() {
 
 #[tokio::test]
 async fn failed_job_reports_its_reason() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     let missing = Wish { command: vec!["no-such-program".into()], ..wish("a", "missing", "0.5", "") };
@@ -48,7 +48,7 @@ async fn failed_job_reports_its_reason() {
 
 #[tokio::test]
 async fn refused_start_is_retried_until_it_succeeds() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     node.break_down(true);
@@ -63,7 +63,7 @@ async fn refused_start_is_retried_until_it_succeeds() {
 
 #[tokio::test]
 async fn refused_job_is_deleted_without_waiting() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     node.break_down(true);
@@ -77,7 +77,7 @@ async fn refused_job_is_deleted_without_waiting() {
 
 #[tokio::test]
 async fn foreign_slice_of_same_name_blocks_and_survives() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     node.make("a.eval.0");
@@ -96,7 +96,7 @@ async fn foreign_slice_of_same_name_blocks_and_survives() {
 
 #[tokio::test]
 async fn start_failure_condition_clears_after_start() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     node.break_down(true);
@@ -109,7 +109,7 @@ async fn start_failure_condition_clears_after_start() {
 
 #[tokio::test]
 async fn new_job_reports_no_reason_before_first_round() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     controller.submit(wish("a", "new", "1", "true")).unwrap();
@@ -121,7 +121,7 @@ async fn new_job_reports_no_reason_before_first_round() {
 
 #[tokio::test]
 async fn failed_member_is_retried() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     let flag = node.path("flag");
@@ -132,7 +132,7 @@ async fn failed_member_is_retried() {
 
 #[tokio::test]
 async fn no_process_survives_its_job() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     let pid = node.path("pid");
@@ -149,7 +149,7 @@ async fn no_process_survives_its_job() {
 
 #[tokio::test]
 async fn preempted_job_is_warned_and_resumes() {
-    let node = Node::with_gpus(2);
+    let node = TestNode::with_gpus(2);
     let controller = node.controller();
     controller.project("a", "1");
     controller.project("b", "1");
@@ -174,7 +174,7 @@ async fn preempted_job_is_warned_and_resumes() {
 
 #[test]
 fn running_job_survives_missing_gpus_over_restart() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let before = node::daemon(async {
         let controller = node.controller();
         controller.project("a", "1");
@@ -209,7 +209,7 @@ fn running_job_survives_missing_gpus_over_restart() {
 
 #[test]
 fn unsupervised_member_on_missing_gpu_is_requeued() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let pid = node.path("pid");
     let says = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid.display());
     node::daemon(async {
@@ -239,7 +239,7 @@ fn unsupervised_member_on_missing_gpu_is_requeued() {
 
 #[tokio::test]
 async fn deleted_job_leaves_nothing_behind() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     for _ in 0..2 {
@@ -256,7 +256,7 @@ async fn deleted_job_leaves_nothing_behind() {
 async fn stop_signal_reaches_job_despite_inherited_mask() {
     let blocked: SigSet = [Signal::SIGTERM, Signal::SIGUSR1].into_iter().collect();
     blocked.thread_block().unwrap();
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     controller.submit(wish("a", "ends", "1", "sleep 1000")).unwrap();
@@ -269,7 +269,7 @@ async fn stop_signal_reaches_job_despite_inherited_mask() {
 
 #[tokio::test]
 async fn suspended_job_releases_gpus_until_resumed() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     controller.submit(wish("a", "long", "1", "sleep 1000")).unwrap();
@@ -285,7 +285,7 @@ async fn suspended_job_releases_gpus_until_resumed() {
 
 #[tokio::test]
 async fn parallel_members_are_limited_and_have_indices() {
-    let node = Node::with_gpus(4);
+    let node = TestNode::with_gpus(4);
     let controller = node.controller();
     controller.project("a", "4");
     let folder = node.path("sweep");
@@ -305,14 +305,14 @@ async fn parallel_members_are_limited_and_have_indices() {
 
 #[tokio::test]
 async fn overdue_job_is_stopped_with_a_reason() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     controller.change(
         "a",
         ProjectChange { interactive_limit: Some(Duration::from_secs(1)), ..ProjectChange::default() },
     );
-    controller.submit(Wish { kind: Kind::Interactive, ..wish("a", "sits", "0.3", "sleep 1000") }).unwrap();
+    controller.submit(Wish { kind: JobKind::Interactive, ..wish("a", "sits", "0.3", "sleep 1000") }).unwrap();
     let most = Some(Duration::from_secs(1));
     controller.submit(Wish { max_runtime: most, ..wish("a", "bounded", "0.3", "sleep 1000") }).unwrap();
     controller.submit(wish("a", "unbounded", "0.3", "sleep 1000")).unwrap();
@@ -324,7 +324,7 @@ async fn overdue_job_is_stopped_with_a_reason() {
 }
 
 /// A project with a running job limited to one hour, and an ended job.
-async fn limited_and_ended_job(controller: &node::Running) {
+async fn limited_and_ended_job(controller: &node::RunningController) {
     controller.project("a", "1");
     controller.submit(wish("a", "ended", "0.5", "true")).unwrap();
     controller.until("a", "ended", JobState::Succeeded).await;
@@ -334,7 +334,7 @@ async fn limited_and_ended_job(controller: &node::Running) {
 }
 
 /// Waits until limits have been checked.
-async fn wait_for_limit_check(controller: &node::Running) {
+async fn wait_for_limit_check(controller: &node::RunningController) {
     let most = Some(Duration::ZERO);
     controller.submit(Wish { max_runtime: most, ..wish("a", "overdue", "0.5", "sleep 1000") }).unwrap();
     controller.until("a", "overdue", JobState::Failed).await;
@@ -343,7 +343,7 @@ async fn wait_for_limit_check(controller: &node::Running) {
 
 #[tokio::test]
 async fn clock_change_affects_no_job() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     limited_and_ended_job(&controller).await;
     for hours in [31 * 24, -31 * 24] {
@@ -356,7 +356,7 @@ async fn clock_change_affects_no_job() {
 
 #[test]
 fn elapsed_time_counts_over_daemons_and_clocks() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     node::daemon(async {
         let controller = node.controller();
         limited_and_ended_job(&controller).await;
@@ -376,7 +376,7 @@ fn elapsed_time_counts_over_daemons_and_clocks() {
 
 #[tokio::test]
 async fn retention_limits_ended_jobs_and_logs() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.desk_keeping(Retention { most: 1, ..Retention::DEFAULT });
     controller.project("a", "1");
     controller.submit(wish("a", "runs", "0.5", "sleep 1000")).unwrap();
@@ -397,7 +397,7 @@ async fn retention_limits_ended_jobs_and_logs() {
 
 #[tokio::test]
 async fn rejected_submission_leaves_nothing() {
-    let node = Node::with_gpus(2);
+    let node = TestNode::with_gpus(2);
     let controller = node.controller();
     controller.project("a", "2");
     let refused = |wish: Wish| controller.submit(wish).unwrap_err().to_string();
@@ -416,7 +416,7 @@ async fn rejected_submission_leaves_nothing() {
 
 #[tokio::test]
 async fn jobs_of_one_user_are_limited() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "0");
     let user = Requester { uid: 4242, admin: false };
@@ -435,7 +435,7 @@ async fn jobs_of_one_user_are_limited() {
 
 #[tokio::test]
 async fn project_jobs_are_restricted_to_members() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     controller.submit(wish("a", "secret", "1", "echo password; sleep 1000")).unwrap();
@@ -472,11 +472,11 @@ async fn project_jobs_are_restricted_to_members() {
 
 #[tokio::test]
 async fn notebook_address_is_visible_to_owner_only() {
-    let node = Node::with_gpus(1);
+    let node = TestNode::with_gpus(1);
     let controller = node.controller();
     controller.project("a", "1");
     let serves = wish("a", "notebook", "1", "echo http://localhost:8888/?token=ab; sleep 1000");
-    controller.submit(Wish { kind: Kind::Interactive, ..serves }).unwrap();
+    controller.submit(Wish { kind: JobKind::Interactive, ..serves }).unwrap();
     let member = Requester { uid: 4242, admin: false };
     controller.change("a", ProjectChange { add: [4242].into(), ..ProjectChange::default() });
     let (project, name) = ("a".parse().unwrap(), "notebook".parse().unwrap());

@@ -15,29 +15,29 @@ use tokio::time::{sleep, timeout};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
-    Gpu, JobSpec, JobState, JobView, Kind, Launch, MemberId, MilliGpus, Project, ProjectChange, Size,
-    Submission, TerminationPolicy, Terms, Warning,
+    JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu, Project,
+    ProjectChange, Size, Submission, TerminationPolicy, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Happened, JobCondition, JobController, JobSlice, JobsError, Launcher, LogFrom, Owner, Reading, Requester,
-    Retention, Site,
+    ClockReading, Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError, Launcher,
+    LogFrom, Requester, Retention,
 };
 
 /// User that runs the tests, as an administrator.
 pub(crate) const ADMIN: Requester = Requester { uid: 0, admin: true };
 
 /// A node in a folder of its own.
-pub(crate) struct Node {
+pub(crate) struct TestNode {
     folder: tempfile::TempDir,
-    site: Slices,
+    site: TestSlices,
 }
 
 /// State of a node apart from its folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Slices {
-    gpus: Vec<Gpu>,
+pub(crate) struct TestSlices {
+    gpus: Vec<PoolGpu>,
     /// Slices with the members that they were created for.
     open: Arc<Mutex<BTreeMap<SliceName, Option<MemberId>>>>,
     told: Arc<Mutex<Vec<String>>>,
@@ -57,15 +57,15 @@ struct Ahead {
     passed: Duration,
 }
 
-impl Node {
+impl TestNode {
     pub(crate) fn with_gpus(count: u32) -> Self {
-        let gpu = |index: u32| Gpu {
+        let gpu = |index: u32| PoolGpu {
             index,
             uuid: GpuUuid::from_bytes([index as u8; 16]),
             island: 0,
             outside: MilliGpus::ZERO,
         };
-        let site = Slices {
+        let site = TestSlices {
             gpus: (0..count).map(gpu).collect(),
             open: Arc::default(),
             told: Arc::default(),
@@ -82,12 +82,12 @@ impl Node {
     }
 
     /// Starts a job controller.
-    pub(crate) fn controller(&self) -> Running {
+    pub(crate) fn controller(&self) -> RunningController {
         self.desk_keeping(Retention::DEFAULT)
     }
 
     /// Starts a job controller with this retention.
-    pub(crate) fn desk_keeping(&self, retention: Retention) -> Running {
+    pub(crate) fn desk_keeping(&self, retention: Retention) -> RunningController {
         let launcher = Launcher {
             program: env!("CARGO_BIN_EXE_tranche-shepherd").into(),
             socket: self.path("no-such-socket"),
@@ -97,7 +97,7 @@ impl Node {
         let controller = JobController::open(&state, self.site.clone(), launcher).unwrap().keeping(retention);
         let controller = Arc::new(controller);
         let running = tokio::spawn(Arc::clone(&controller).run());
-        Running { controller, running, dies: false }
+        RunningController { controller, running, dies: false }
     }
 
     /// Makes the creation of slices fail, or work again.
@@ -142,12 +142,12 @@ impl Node {
     }
 }
 
-impl Site for Slices {
-    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<Gpu> {
+impl JobSite for TestSlices {
+    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
     }
 
-    fn open(&self, slice: &JobSlice, _: Size, _: &[GpuUuid], _: Owner) -> Result<(), String> {
+    fn open(&self, slice: &JobSlice, _: Size, _: &[GpuUuid], _: JobOwner) -> Result<(), String> {
         match self.open.lock().unwrap().entry(slice.name.clone()) {
             Entry::Occupied(_) => Err(format!("slice {} was there already", slice.name)),
             Entry::Vacant(_) if self.broken.load(Relaxed) => Err("/run is full".into()),
@@ -193,9 +193,9 @@ impl Site for Slices {
         Duration::ZERO
     }
 
-    fn clocks(&self) -> Reading {
-        let (now, ahead) = (Reading::now(), *self.clocks.lock().unwrap());
-        Reading {
+    fn clocks(&self) -> ClockReading {
+        let (now, ahead) = (ClockReading::now(), *self.clocks.lock().unwrap());
+        ClockReading {
             unix_ms: now.unix_ms.saturating_add_signed(ahead.set_ms),
             uptime: now.uptime + ahead.passed,
         }
@@ -224,8 +224,8 @@ fn start_time(pid: u32) -> Option<u64> {
 }
 
 /// A running job controller.
-pub(crate) struct Running {
-    pub(crate) controller: Arc<JobController<Slices>>,
+pub(crate) struct RunningController {
+    pub(crate) controller: Arc<JobController<TestSlices>>,
     running: JoinHandle<()>,
     dies: bool,
 }
@@ -235,7 +235,7 @@ pub(crate) fn daemon<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Runtime::new().unwrap().block_on(work)
 }
 
-impl Drop for Running {
+impl Drop for RunningController {
     /// Crashes the daemon; ends its jobs unless the next daemon has to find them.
     fn drop(&mut self) {
         self.running.abort();
@@ -259,7 +259,7 @@ pub(crate) struct Wish {
     pub(crate) gpus: String,
     pub(crate) command: Vec<String>,
     pub(crate) workdir: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: JobKind,
     pub(crate) retries: u32,
     pub(crate) warning: Option<Warning>,
     pub(crate) parallelism: u32,
@@ -274,7 +274,7 @@ pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish 
         gpus: gpus.into(),
         command: ["sh", "-c", script].map(String::from).to_vec(),
         workdir: "/".into(),
-        kind: Kind::Training,
+        kind: JobKind::Training,
         retries: 0,
         warning: None,
         parallelism: 1,
@@ -297,17 +297,17 @@ impl From<Wish> for Submission {
                 name: wish.name.parse().unwrap(),
                 size,
                 kind: wish.kind,
-                preemptible: wish.kind == Kind::Training,
+                preemptible: wish.kind == JobKind::Training,
                 priority: Priority::DEFAULT,
                 parallelism: NonZeroU32::new(wish.parallelism).unwrap(),
                 completions: NonZeroU32::new(wish.completions).unwrap(),
             },
-            launch: Launch {
+            launch: LaunchSpec {
                 command: wish.command,
                 environment: vec![("PATH".into(), path)],
                 workdir: wish.workdir,
             },
-            terms: Terms {
+            terms: JobTerms {
                 max_runtime: wish.max_runtime,
                 retries: wish.retries,
                 farewell: TerminationPolicy { warning: wish.warning, grace: Duration::from_millis(300) },
@@ -317,7 +317,7 @@ impl From<Wish> for Submission {
     }
 }
 
-impl Running {
+impl RunningController {
     /// Crashes the daemon and leaves its jobs running.
     pub(crate) fn dies(mut self) {
         self.dies = true;
@@ -340,7 +340,7 @@ impl Running {
     }
 
     pub(crate) fn submit_as(&self, wish: Wish, requester: Requester) -> Result<(), JobsError> {
-        let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        let owner = JobOwner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
         self.controller.submit(wish.into(), owner, requester)
     }
 

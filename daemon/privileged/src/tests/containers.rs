@@ -5,7 +5,7 @@ use std::os::unix::fs::{OpenOptionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
 
 use tranche_cdi::spec::Spec;
-use tranche_cdi::{Found, FoundLibrary, Gpu, Preload, Source};
+use tranche_cdi::{CdiGpu, FactSource, FoundLibrary, NodeFindings, Preload};
 use tranche_domain::id::GpuUuid;
 
 use super::*;
@@ -13,14 +13,14 @@ use super::*;
 /// The description of a node with three GPUs.
 fn description() -> Description {
     let library = |name: &str| FoundLibrary { file: format!("/driver/{name}"), names: vec![name.into()] };
-    let rest = Found {
+    let rest = NodeFindings {
         device_nodes: vec!["/dev/null".into(), "/dev/not-there".into()],
         libraries: ["libcuda.so.1", "libnvidia-ml.so.1"].map(library).into(),
-        ..Found::default()
+        ..NodeFindings::default()
     };
-    let gpu = |index| Gpu { uuid: GpuUuid::from_bytes([7 + index as u8; 16]), index };
+    let gpu = |index| CdiGpu { uuid: GpuUuid::from_bytes([7 + index as u8; 16]), index };
     Description {
-        source: Source::Found {
+        source: FactSource::Found {
             rest,
             nodes: (0..3).map(|index| (index, format!("/dev/nvidia{index}"))).collect(),
         },

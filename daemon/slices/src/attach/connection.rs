@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::consume_budget;
 use tranche_domain::id::HostPid;
-use tranche_shm::message::{FRAME_BYTES, Frame, Reply};
+use tranche_shm::message::{DaemonReply, FRAME_BYTES, Frame};
 
 use tranche_linux::sys;
 
@@ -42,10 +42,10 @@ impl Writers {
     }
 }
 
-/// Connection of one process.
-pub(super) struct Connection(AsyncFd<UnixStream>);
+/// Stream of messages with one process on the attach socket.
+pub(super) struct ProcessConnection(AsyncFd<UnixStream>);
 
-impl Connection {
+impl ProcessConnection {
     pub(super) fn to(stream: UnixStream) -> io::Result<Self> {
         setsockopt(&stream, sockopt::PassCred, &true)?;
         sys::watch(stream).map(Self)
@@ -94,7 +94,7 @@ impl Connection {
 
     /// Sends a reply with descriptors, without blocking. A client has at most one request in flight, so the socket
     /// has room.
-    pub(super) fn send(&self, reply: Reply, descriptors: &[RawFd]) -> io::Result<()> {
+    pub(super) fn send(&self, reply: DaemonReply, descriptors: &[RawFd]) -> io::Result<()> {
         let frame = reply.encode();
         let rights = [ControlMessage::ScmRights(descriptors)];
         let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn frames_of_other_processes_are_dropped_and_reported() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let line = Connection::to(ours).unwrap();
+        let line = ProcessConnection::to(ours).unwrap();
         let somebody = HostPid::new(1);
         theirs.write_all(&[7; FRAME_BYTES]).unwrap();
         drop(theirs);
@@ -135,7 +135,7 @@ mod tests {
     async fn unknown_early_sender_is_accepted_from_the_owner() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&[7; FRAME_BYTES]).unwrap();
-        let line = Connection::to(ours).unwrap();
+        let line = ProcessConnection::to(ours).unwrap();
         let nobody = |who| panic!("{who} is not heard");
         assert_eq!(line.receive(Writers::Unnamed(me()), nobody).await.unwrap(), [7; FRAME_BYTES]);
         theirs.write_all(&[8; FRAME_BYTES]).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn continuous_writer_does_not_starve_others() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let line = Connection::to(ours).unwrap();
+        let line = ProcessConnection::to(ours).unwrap();
         // More than one task may receive in a row, and less than the socket buffer holds.
         let frames = 200;
         (0..frames).for_each(|_| theirs.write_all(&[7; FRAME_BYTES]).unwrap());

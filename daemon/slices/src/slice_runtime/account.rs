@@ -4,7 +4,7 @@
 //! instruction and may write any value; the ledger is authoritative, and every step leaves it valid whichever
 //! instruction is the daemon's last. `tests/model` runs this file unchanged against every interleaving.
 
-use tranche_domain::ledger::{Answer, Ledger, Standing};
+use tranche_domain::ledger::{CapRelation, CreditReply, GrantLedger};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_shm::crash::point;
@@ -14,21 +14,21 @@ use tranche_shm::credit::{CreditWord, Units};
 const ATTEMPTS: usize = 64;
 
 /// Ledger of one device and access to the words of its slots.
-pub(crate) struct Account<'a, W> {
+pub(crate) struct LedgerAccount<'a, W> {
     /// Grants of each slot, which the words cannot change.
-    pub(crate) ledger: &'a mut Ledger,
+    pub(crate) ledger: &'a mut GrantLedger,
     /// Credit word of each slot, shared with its process.
     pub(crate) words: W,
 }
 
-impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
+impl<'w, W: Fn(Seat) -> CreditWord<'w>> LedgerAccount<'_, W> {
     /// Handles a request to charge `want`; returns true once the process's word covers it, or did.
     pub(crate) fn credit(&mut self, seat: Seat, want: Bytes) -> bool {
         for _ in 0..ATTEMPTS {
             let words = &self.words;
             match self.ledger.ask(seat, want, |seat| unused(words(seat))) {
-                Answer::Enough => return true,
-                Answer::Grant(more) => {
+                CreditReply::Enough => return true,
+                CreditReply::Grant(more) => {
                     // Entered in the ledger first: a daemon killed here has granted nothing that the ledger lacks.
                     point("credit: entered");
                     let given = bytes((self.words)(seat).grant(Units::within(more.get())));
@@ -36,8 +36,8 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
                     self.ledger.give_back(seat, more.saturating_sub(given));
                     return given > Bytes::ZERO;
                 }
-                Answer::Recall(plan) => self.recall_all(plan),
-                Answer::Exhausted => break,
+                CreditReply::Recall(plan) => self.recall_all(plan),
+                CreditReply::Exhausted => break,
             }
         }
         point("credit: exhausted");
@@ -61,8 +61,8 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> Account<'_, W> {
         let plan = self.ledger.trim(|seat| unused(words(seat)));
         self.recall_all(plan);
         match self.ledger.standing() {
-            Standing::Within => Bytes::ZERO,
-            Standing::Over(excess) => excess,
+            CapRelation::Within => Bytes::ZERO,
+            CapRelation::Over(excess) => excess,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tranche_domain::slice::{ProcessId, Seat};
-use tranche_domain::truth::{Charged, Deceit, Found};
+use tranche_domain::truth::{Charged, Deceit, InvalidValue};
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -44,10 +44,10 @@ impl SliceRuntime {
     }
 
     /// Values in the pages, now or since the last call, that no correct process writes.
-    pub fn violations(&self) -> Vec<Found> {
+    pub fn violations(&self) -> Vec<InvalidValue> {
         self.examine();
         let slice = &self.name;
-        let found = |((who, _), what)| Found { slice: slice.clone(), who, what };
+        let found = |((who, _), what)| InvalidValue { slice: slice.clone(), who, what };
         self.violations.take().into_iter().map(found).collect()
     }
 

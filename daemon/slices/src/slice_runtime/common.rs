@@ -5,7 +5,7 @@
 //! its successor charges at least what is held, and exactly that once every request has been answered. `tests/model`
 //! runs this file unchanged against every interleaving and every such end.
 
-use tranche_domain::ledger::Ledger;
+use tranche_domain::ledger::GrantLedger;
 use tranche_domain::sharing::{DeviceIndex, Exported, Released, Sharing};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
@@ -22,7 +22,7 @@ const MOST_HOLDERS: usize = 1 << 18;
 /// Charges of a slice as a whole.
 pub(crate) struct Common<'a, N, P> {
     /// Memory ledger of each device, in the order of devices.
-    pub(crate) ledgers: &'a mut [Ledger],
+    pub(crate) ledgers: &'a mut [GrantLedger],
     /// Holders of each share.
     pub(crate) sharing: &'a mut Sharing,
     /// Appends a change to the journal; returns true on success.
@@ -31,7 +31,7 @@ pub(crate) struct Common<'a, N, P> {
     pub(crate) publish: P,
 }
 
-impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
+impl<N: FnMut(Change) -> bool, P: FnMut(&[GrantLedger])> Common<'_, N, P> {
     /// Turns memory charged in `word` into a share, charged to the slice as a whole. Returns true if it is one now.
     pub(crate) fn export(
         &mut self,
@@ -151,7 +151,7 @@ impl<N: FnMut(Change) -> bool, P: FnMut(&[Ledger])> Common<'_, N, P> {
         let beyond = |device: DeviceIndex| {
             legacy.beyond.iter().filter(move |(_, at, _)| *at == device).map(|(.., bytes)| *bytes).sum()
         };
-        let lost = |(device, ledger): (DeviceIndex, &Ledger)| {
+        let lost = |(device, ledger): (DeviceIndex, &GrantLedger)| {
             let known = self.sharing.total(device).saturating_add(beyond(device));
             if known == Bytes::ZERO { ledger.shared() } else { Bytes::ZERO }
         };

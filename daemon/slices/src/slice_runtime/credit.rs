@@ -6,34 +6,34 @@ use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
-use tranche_shm::message::{Refusal, Reply};
+use tranche_shm::message::{AttachRefusal, DaemonReply};
 
-use super::account::Account;
-use super::{Accounting, Member, SliceRuntime};
+use super::account::LedgerAccount;
+use super::{Accounting, AttachedProcess, SliceRuntime};
 
 impl SliceRuntime {
     /// Handles a process's request to charge `want` on a device.
-    pub fn credit(&self, member: Member, device: DeviceSlot, want: Units) -> Reply {
+    pub fn credit(&self, member: AttachedProcess, device: DeviceSlot, want: Units) -> DaemonReply {
         if device.index() >= self.gpus.len() {
-            return Reply::Refused(Refusal::Malformed);
+            return DaemonReply::Refused(AttachRefusal::Malformed);
         }
-        let Member { seat, id } = member;
+        let AttachedProcess { seat, id } = member;
         let mut accounting = self.accounting();
         // The request may be read after its slot was released; a grant would then belong to no process.
         if accounting.seat_of(id) != Some(seat) {
-            return Reply::Refused(Refusal::NotAMember);
+            return DaemonReply::Refused(AttachRefusal::NotAMember);
         }
         self.observe(&mut accounting, device);
         point("credit: observed");
         match self.account(&mut accounting, device).credit(seat, Bytes::new(want.bytes())) {
-            true => Reply::Granted,
-            false => Reply::Exhausted,
+            true => DaemonReply::Granted,
+            false => DaemonReply::Exhausted,
         }
     }
 
     /// Grants a newly attached process credit for a context and its first allocations, where available.
     /// It would request that next. The credit is on the first device, which most programs use first.
-    pub fn advance(&self, member: Member) {
+    pub fn advance(&self, member: AttachedProcess) {
         let Some(device) = DeviceSlot::new(0) else { return };
         let context = self.regions.control().reader().limits(device).context;
         self.credit(member, device, context.saturating_add(Units::within(RECALL_STEP.get())));
@@ -44,8 +44,8 @@ impl SliceRuntime {
         &'a self,
         accounting: &'a mut Accounting,
         device: DeviceSlot,
-    ) -> Account<'a, impl Fn(Seat) -> CreditWord<'a>> {
-        Account {
+    ) -> LedgerAccount<'a, impl Fn(Seat) -> CreditWord<'a>> {
+        LedgerAccount {
             ledger: &mut accounting.ledgers[device.index()],
             words: move |seat| self.word(seat, device),
         }

@@ -3,16 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use tranche_domain::ledger::{Ledger, Standing};
+use tranche_domain::ledger::{CapRelation, GrantLedger};
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
-use tranche_shm::message::{Refusal, Reply, ShareKey};
+use tranche_shm::message::{AttachRefusal, DaemonReply, ShareKey};
 use tranche_shm::usage::Counter;
 
 use super::common::Common;
-use super::{Accounting, Member, SliceRuntime, slot};
+use super::{Accounting, AttachedProcess, SliceRuntime, slot};
 use crate::shares::{Beyond, Change, Shares};
 
 /// Charges of a slice on a device beyond what its processes report.
@@ -37,15 +37,21 @@ pub struct ChargeSample {
 }
 
 /// Reply to an export or import.
-const fn known(is_known: bool) -> Reply {
-    if is_known { Reply::Granted } else { Reply::Unknown }
+const fn known(is_known: bool) -> DaemonReply {
+    if is_known { DaemonReply::Granted } else { DaemonReply::Unknown }
 }
 
 impl SliceRuntime {
     /// Exports memory that the process is charged for.
-    pub fn export(&self, member: Member, device: DeviceSlot, key: ShareKey, units: Units) -> Reply {
+    pub fn export(
+        &self,
+        member: AttachedProcess,
+        device: DeviceSlot,
+        key: ShareKey,
+        units: Units,
+    ) -> DaemonReply {
         if device.index() >= self.gpus.len() || units == Units::ZERO {
-            return Reply::Refused(Refusal::Malformed);
+            return DaemonReply::Refused(AttachRefusal::Malformed);
         }
         self.change_shares(member, |accounting, seat| {
             self.observe(accounting, device);
@@ -56,15 +62,15 @@ impl SliceRuntime {
     }
 
     /// Opens memory that another process exported.
-    pub fn import(&self, member: Member, key: ShareKey) -> Reply {
+    pub fn import(&self, member: AttachedProcess, key: ShareKey) -> DaemonReply {
         self.change_shares(member, |accounting, seat| known(self.common(accounting).import(seat, key.0)))
     }
 
     /// Drops a holder; succeeds also if the process was none.
-    pub fn drop_share(&self, member: Member, key: ShareKey) -> Reply {
+    pub fn drop_share(&self, member: AttachedProcess, key: ShareKey) -> DaemonReply {
         let reply = self.change_shares(member, |accounting, seat| {
             self.common(accounting).drop_one(seat, key.0);
-            Reply::Granted
+            DaemonReply::Granted
         });
         self.left.notify_waiters();
         reply
@@ -72,10 +78,14 @@ impl SliceRuntime {
 
     /// Changes shares on behalf of a process and publishes the result. A request may be read after its slot was
     /// released, and must not count for the slot's next process.
-    fn change_shares(&self, member: Member, change: impl FnOnce(&mut Accounting, Seat) -> Reply) -> Reply {
+    fn change_shares(
+        &self,
+        member: AttachedProcess,
+        change: impl FnOnce(&mut Accounting, Seat) -> DaemonReply,
+    ) -> DaemonReply {
         let mut accounting = self.accounting();
         if accounting.seat_of(member.id) != Some(member.seat) {
-            return Reply::Refused(Refusal::NotAMember);
+            return DaemonReply::Refused(AttachRefusal::NotAMember);
         }
         let reply = change(&mut accounting, member.seat);
         self.compact(&mut accounting);
@@ -155,13 +165,13 @@ impl SliceRuntime {
         let accounting = self.accounting();
         let ledger = &accounting.ledgers[device.index()];
         let over = match ledger.standing() {
-            Standing::Within => Bytes::ZERO,
-            Standing::Over(excess) => excess,
+            CapRelation::Within => Bytes::ZERO,
+            CapRelation::Over(excess) => excess,
         };
         CommonCharges { shared: ledger.shared(), common: ledger.common(), over }
     }
 
-    pub(super) fn publish(&self, ledgers: &[Ledger]) {
+    pub(super) fn publish(&self, ledgers: &[GrantLedger]) {
         for (device, _) in self.devices() {
             let common = Units::covering(ledgers[device.index()].common().get()).unwrap_or(Units::MAX);
             if self.regions.control().reader().common(device) != common {
@@ -173,10 +183,10 @@ impl SliceRuntime {
     fn common<'a>(
         &'a self,
         accounting: &'a mut Accounting,
-    ) -> Common<'a, impl FnMut(Change) -> bool, impl FnMut(&[Ledger])> {
+    ) -> Common<'a, impl FnMut(Change) -> bool, impl FnMut(&[GrantLedger])> {
         let Accounting { ledgers, sharing, shares, .. } = accounting;
         let note = move |change| self.append_change(shares, change);
-        Common { ledgers, sharing, note, publish: |ledgers: &[Ledger]| self.publish(ledgers) }
+        Common { ledgers, sharing, note, publish: |ledgers: &[GrantLedger]| self.publish(ledgers) }
     }
 
     /// Appends a change to the journal; returns true on success.
@@ -203,8 +213,8 @@ impl SliceRuntime {
     }
 }
 
-fn beyond(ledgers: &[Ledger]) -> Beyond {
-    let of = |(index, ledger): (usize, &Ledger)| -> Beyond {
+fn beyond(ledgers: &[GrantLedger]) -> Beyond {
+    let of = |(index, ledger): (usize, &GrantLedger)| -> Beyond {
         ledger.all_beyond().map(|(seat, bytes)| (seat, index as u8, bytes)).collect()
     };
     ledgers.iter().enumerate().flat_map(of).collect()

@@ -7,10 +7,10 @@ use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::slice::{IsEnding, ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::MAX_SLOTS;
-use tranche_shm::control::Identity;
+use tranche_shm::control::ProcessIdentity;
 use tranche_shm::crash::point;
 use tranche_shm::credit::{Credit, Units};
-use tranche_shm::message::Refusal;
+use tranche_shm::message::AttachRefusal;
 
 use super::{Accounting, SliceRuntime, slot};
 use crate::container::Container;
@@ -28,7 +28,7 @@ pub enum Way {
 
 /// Proof that a process belongs to the slice; with its container if it used the container's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pass(Option<Container>);
+pub struct MembershipProof(Option<Container>);
 
 /// Slot of a process that attaches, and if it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,34 +59,40 @@ impl SliceRuntime {
     }
 
     /// Checks that a process belongs to the slice, by the socket that it connected to.
-    pub fn admit(&self, who: &Process, way: Way) -> Result<Pass, Refusal> {
+    pub fn admit(&self, who: &Process, way: Way) -> Result<MembershipProof, AttachRefusal> {
         match way {
-            Way::Descent if self.ancestry.descends(who, &self.roots()) => Ok(Pass(None)),
-            Way::Descent => Err(Refusal::NotAMember),
-            Way::Container => Ok(Pass(Some(Container::of(who.id.pid).ok_or(Refusal::NotAMember)?))),
+            Way::Descent if self.ancestry.descends(who, &self.roots()) => Ok(MembershipProof(None)),
+            Way::Descent => Err(AttachRefusal::NotAMember),
+            Way::Container => {
+                Ok(MembershipProof(Some(Container::of(who.id.pid).ok_or(AttachRefusal::NotAMember)?)))
+            }
         }
     }
 
     /// Attaches a process that belongs to the slice, and allocates its slot.
-    pub fn join(&self, who: &Arc<Process>, Pass(container): &Pass) -> Result<Joined, Refusal> {
+    pub fn join(
+        &self,
+        who: &Arc<Process>,
+        MembershipProof(container): &MembershipProof,
+    ) -> Result<Joined, AttachRefusal> {
         // Checked last: a live process is the one whose ancestors or container were resolved.
         if !who.is_alive() {
-            return Err(Refusal::NotAMember);
+            return Err(AttachRefusal::NotAMember);
         }
         let inner = who.inner_pid();
         let mut accounting = self.accounting();
         if let Some(container) = container {
-            accounting.bind_to(container.clone()).map_err(|_| Refusal::NotAMember)?;
+            accounting.bind_to(container.clone()).map_err(|_| AttachRefusal::NotAMember)?;
         }
         if let Some(seat) = accounting.seat_of(who.id) {
             return Ok(Joined::Again(seat));
         }
-        let seat = free_seat(&accounting).ok_or(Refusal::Full)?;
+        let seat = free_seat(&accounting).ok_or(AttachRefusal::Full)?;
         if let Err(error) = self.regions.make_room(seat.0.into()) {
             tracing::warn!(slice = %self.name, pid = %who.id.pid, %error, "no room for another process");
-            return Err(Refusal::Full);
+            return Err(AttachRefusal::Full);
         }
-        accounting.life.join(seat, who.id).map_err(|IsEnding| Refusal::Ending)?;
+        accounting.life.join(seat, who.id).map_err(|IsEnding| AttachRefusal::Ending)?;
         accounting.handles.insert(who.id, Arc::clone(who));
         point("join: admitted");
         self.clear(seat);
@@ -94,7 +100,7 @@ impl SliceRuntime {
         point("join: cleared");
         self.regions.control().occupy(
             slot(seat),
-            Identity {
+            ProcessIdentity {
                 pid: who.id.pid.get(),
                 start_time: who.id.start_time,
                 inner_pid: inner.map_or(who.id.pid.get(), |pid| pid.get()),

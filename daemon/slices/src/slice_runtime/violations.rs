@@ -9,9 +9,9 @@ use tranche_domain::truth::Deceit;
 /// Violations found since the last call: the last of each kind and process.
 /// Tenants therefore cannot fill the map.
 #[derive(Debug, Default)]
-pub(super) struct Violations(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
+pub(super) struct RecentViolations(Mutex<BTreeMap<(Option<ProcessId>, u8), Deceit>>);
 
-impl Violations {
+impl RecentViolations {
     pub(super) fn add(&self, who: Option<ProcessId>, what: Deceit) {
         let kind = match what {
             Deceit::Credit { .. } => 0,

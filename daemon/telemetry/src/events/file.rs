@@ -30,13 +30,13 @@ const LAST_WORK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Copy {
     lines: Option<SyncSender<String>>,
-    trouble: Arc<Mutex<Trouble>>,
+    trouble: Arc<Mutex<FileTrouble>>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// Failure of the file, and if it has been reported.
 #[derive(Debug, Default)]
-struct Trouble {
+struct FileTrouble {
     news: Option<String>,
     told: bool,
 }
@@ -45,7 +45,7 @@ impl Copy {
     /// Opens the copy in a directory, and reads its events. Unreadable parts are skipped.
     pub(super) fn open(directory: &Path) -> (Self, Vec<Event>) {
         let earlier = [OLD_FILE, FILE].map(|name| read(&directory.join(name))).concat();
-        let trouble = Arc::<Mutex<Trouble>>::default();
+        let trouble = Arc::<Mutex<FileTrouble>>::default();
         let (lines, told) = sync_channel(WAITING);
         let mut writer = Writer { directory: directory.to_owned(), file: None };
         let saying = Arc::clone(&trouble);
@@ -99,15 +99,15 @@ impl Drop for Copy {
     }
 }
 
-fn say(trouble: &Mutex<Trouble>, what: String) {
+fn say(trouble: &Mutex<FileTrouble>, what: String) {
     if let Ok(mut trouble) = trouble.lock()
         && !trouble.told
     {
-        *trouble = Trouble { news: Some(what), told: true };
+        *trouble = FileTrouble { news: Some(what), told: true };
     }
 }
 
-fn write_all(lines: &Receiver<String>, writer: &mut Writer, trouble: &Mutex<Trouble>) {
+fn write_all(lines: &Receiver<String>, writer: &mut Writer, trouble: &Mutex<FileTrouble>) {
     for line in lines {
         match writer.write(&line) {
             Ok(()) => drop(trouble.lock().map(|mut trouble| trouble.told = false)),
@@ -187,11 +187,11 @@ fn read(path: &Path) -> Vec<Event> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tranche_domain::event::{Kind, Severity};
+    use tranche_domain::event::{EventKind, Severity};
 
     fn event(seq: u64) -> Event {
         let evidence = format!("number {seq}");
-        let (severity, kind) = (Severity::Info, Kind::SliceCreated);
+        let (severity, kind) = (Severity::Info, EventKind::SliceCreated);
         Event {
             seq,
             time_unix_ms: seq,

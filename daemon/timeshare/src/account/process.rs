@@ -3,9 +3,9 @@
 
 use tranche_domain::compute::Nanos;
 use tranche_shm::Slot;
-use tranche_shm::control::Identity;
+use tranche_shm::control::ProcessIdentity;
 
-use super::reading::{Reading, There};
+use super::reading::{RecordReading, There};
 
 /// Margin beyond twice the estimate from which a running launch counts as long.
 /// Within it, the launch may have waited for the end of another one.
@@ -17,11 +17,11 @@ pub(super) const HOPE: Nanos = Nanos::millis(4);
 
 /// State of one attached process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessState {
     pub(super) slot: Slot,
-    pub(super) identity: Identity,
-    pub(super) last: Reading,
-    pub(super) devices: Vec<Device>,
+    pub(super) identity: ProcessIdentity,
+    pub(super) last: RecordReading,
+    pub(super) devices: Vec<DeviceWork>,
     /// Busy time without progress, and its longest recent value, in nanoseconds.
     stalled: u64,
     longest_stall: u64,
@@ -32,7 +32,7 @@ pub(super) struct Process {
 
 /// State of a process's work on one device, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Device {
+pub(super) struct DeviceWork {
     /// Claimed busy time that has been charged; below the claim while the process is unaware.
     counted: u64,
     /// Estimated start of the oldest outstanding launch; zero if unknown.
@@ -44,19 +44,19 @@ pub(super) struct Device {
     due: u64,
 }
 
-impl Process {
+impl ProcessState {
     /// A process seen for the first time. An earlier daemon charged what `before` shows, which precedes this daemon's
     /// first look.
-    pub(super) fn new(slot: Slot, identity: Identity, before: Reading) -> Self {
+    pub(super) fn new(slot: Slot, identity: ProcessIdentity, before: RecordReading) -> Self {
         let devices =
-            before.devices.iter().map(|there| Device { counted: there.claimed, ..Device::default() });
+            before.devices.iter().map(|there| DeviceWork { counted: there.claimed, ..DeviceWork::default() });
         let devices = devices.collect();
-        let last = Reading { passes: 0, degraded: 0, ..before };
+        let last = RecordReading { passes: 0, degraded: 0, ..before };
         Self { slot, identity, last, devices, stalled: 0, longest_stall: 0, longest_run: 0 }
     }
 
     /// Estimates the remainder of the outstanding work, `passed` nanoseconds after the last look.
-    pub(super) fn follow(&mut self, now: &Reading, at: u64, passed: u64) {
+    pub(super) fn follow(&mut self, now: &RecordReading, at: u64, passed: u64) {
         for ((device, now), last) in self.devices.iter_mut().zip(&now.devices).zip(&self.last.devices) {
             let run = device.follow(now, last, at, passed);
             self.longest_run = self.longest_run.max(run);
@@ -64,7 +64,7 @@ impl Process {
     }
 
     /// Updates the time without progress, given the busy time since the last look.
-    pub(super) fn watch_progress(&mut self, now: &Reading, busy: u64) {
+    pub(super) fn watch_progress(&mut self, now: &RecordReading, busy: u64) {
         self.stalled = self.stalled.saturating_add(busy);
         if now.progress() != self.last.progress() {
             let faded = self.longest_stall.saturating_sub(self.longest_stall / 32);
@@ -75,7 +75,7 @@ impl Process {
     }
 
     /// Typical and longest duration of one launch, cut to what the time without progress allows.
-    pub(super) fn lengths(&self, now: &Reading) -> (u64, u64) {
+    pub(super) fn lengths(&self, now: &RecordReading) -> (u64, u64) {
         let stall = self.longest_stall.max(self.stalled);
         let believed = if stall == 0 { u64::MAX } else { stall };
         let kernel = now.kernel_ns.min(believed);
@@ -83,9 +83,9 @@ impl Process {
     }
 
     /// Busy time on a device since the last look, as far as the claim is credible.
-    pub(super) fn count(&mut self, now: &Reading, device: usize) -> u64 {
+    pub(super) fn count(&mut self, now: &RecordReading, device: usize) -> u64 {
         let (last, there, was) = (&self.last, now.devices[device], self.last.devices[device]);
-        let Device { counted, due, .. } = &mut self.devices[device];
+        let DeviceWork { counted, due, .. } = &mut self.devices[device];
         let same_stretch = there.since == was.since;
         let base = if same_stretch { was.claimed } else { *counted };
         let claimed = there.claimed.saturating_sub(base);
@@ -103,7 +103,7 @@ impl Process {
     }
 }
 
-impl Device {
+impl DeviceWork {
     /// Estimates the remainder. The start and end of a launch are not reported: if one before it ended since the last
     /// look, then probably in the middle of that time, or of its own duration if that is shorter. Returns the time
     /// for which a launch has run that was estimated to be much shorter.

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tranche_domain::compute::Instant;
 use tranche_shm::DeviceSlot;
-use tranche_shm::compute::{Record, Tally};
+use tranche_shm::compute::{ComputeRecord, Tally};
 
 /// Values of one record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct RecordReading {
     pub(super) waiting: u64,
     pub(super) launches: u64,
     pub(super) kernel_ns: u64,
@@ -35,14 +35,14 @@ pub(super) struct There {
     pub(super) first: (u64, u64),
 }
 
-impl Reading {
+impl RecordReading {
     /// Empty values for this number of devices.
     pub(super) fn blank(devices: usize) -> Self {
         Self { devices: vec![There::default(); devices], ..Self::default() }
     }
 
     /// Reads a record; `now` is the present time by the process's clock.
-    pub(super) fn take(&mut self, record: Record<'_>, now: Instant) {
+    pub(super) fn take(&mut self, record: ComputeRecord<'_>, now: Instant) {
         let tally = |tally| record.tally(tally).load(Relaxed);
         self.waiting = tally(Tally::Waiting);
         self.launches = tally(Tally::Launches);
@@ -60,7 +60,7 @@ impl Reading {
         self.take_marks(record);
     }
 
-    fn take_marks(&mut self, record: Record<'_>) {
+    fn take_marks(&mut self, record: ComputeRecord<'_>) {
         self.marks = 0;
         for mark in record.marks().pending() {
             self.marks = self.marks.saturating_add(1);

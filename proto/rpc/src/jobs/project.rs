@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tranche_domain::jobs::{Affinity, Kind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
+use tranche_domain::jobs::{Affinity, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
 
 use crate::convert::BadMessage;
 use crate::v1;
@@ -107,8 +107,8 @@ impl From<ProjectView> for v1::ProjectView {
         let ProjectView { project, allocated, running, queued } = view;
         let gpus = |kind| project.affinity(kind).into_iter().flatten().copied().collect();
         Self {
-            training_gpus: gpus(Kind::Training),
-            interactive_gpus: gpus(Kind::Interactive),
+            training_gpus: gpus(JobKind::Training),
+            interactive_gpus: gpus(JobKind::Interactive),
             quota_milligpus: project.quota.get(),
             weight_milligpus: project.weight.map(MilliGpus::get),
             interactive_limit_ms: project.interactive_limit.map(millis),
@@ -128,7 +128,7 @@ impl TryFrom<v1::ProjectView> for ProjectView {
     fn try_from(wire: v1::ProjectView) -> Result<Self, BadMessage> {
         let mut project = Project::new(wire.name.parse()?, MilliGpus::new(wire.quota_milligpus));
         project.weight = wire.weight_milligpus.map(MilliGpus::new);
-        let gpus = [(Kind::Training, wire.training_gpus), (Kind::Interactive, wire.interactive_gpus)];
+        let gpus = [(JobKind::Training, wire.training_gpus), (JobKind::Interactive, wire.interactive_gpus)];
         let gpus = gpus.into_iter().filter(|(_, gpus)| !gpus.is_empty());
         project.affinity = gpus.map(|(kind, gpus)| (kind, BTreeSet::from_iter(gpus))).collect();
         project.interactive_limit = wire.interactive_limit_ms.map(Duration::from_millis);

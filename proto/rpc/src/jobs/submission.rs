@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tranche_domain::jobs::{JobSpec, Kind, Launch, Size, Submission, TerminationPolicy, Terms};
+use tranche_domain::jobs::{JobKind, JobSpec, JobTerms, LaunchSpec, Size, Submission, TerminationPolicy};
 use tranche_domain::request::{BadShare, Share};
 
 use super::project::millis;
@@ -15,19 +15,19 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
 
     fn try_from(wire: v1::SubmitJobRequest) -> Result<Self, BadMessage> {
         let parallelism = NonZeroU32::new(wire.parallelism).unwrap_or(NonZeroU32::MIN);
-        let kind = if wire.interactive { Kind::Interactive } else { Kind::Training };
+        let kind = if wire.interactive { JobKind::Interactive } else { JobKind::Training };
         Ok(Self {
             spec: JobSpec {
                 project: wire.project.parse()?,
                 name: wire.name.parse()?,
                 size: size(wire.share.ok_or(BadShare::Missing)?.try_into()?)?,
                 kind,
-                preemptible: wire.preemptible || kind == Kind::Training,
+                preemptible: wire.preemptible || kind == JobKind::Training,
                 priority: wire.priority.try_into()?,
                 parallelism,
                 completions: NonZeroU32::new(wire.completions).unwrap_or(parallelism),
             },
-            terms: Terms {
+            terms: JobTerms {
                 max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
                 retries: wire.retries,
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
@@ -58,7 +58,7 @@ fn launch(
     command: Vec<String>,
     mut environment: Vec<(String, String)>,
     workdir: String,
-) -> Result<Launch, BadMessage> {
+) -> Result<LaunchSpec, BadMessage> {
     if command.first().is_none_or(String::is_empty) {
         return Err(BadMessage::NoCommand);
     }
@@ -73,7 +73,7 @@ fn launch(
     }
     // The wire's map has no order.
     environment.sort();
-    Ok(Launch { command, environment, workdir })
+    Ok(LaunchSpec { command, environment, workdir })
 }
 
 impl From<Submission> for v1::SubmitJobRequest {
@@ -83,7 +83,7 @@ impl From<Submission> for v1::SubmitJobRequest {
             project: spec.project.into(),
             name: spec.name.into(),
             share: Some(Share::from(spec.size).into()),
-            interactive: spec.kind == Kind::Interactive,
+            interactive: spec.kind == JobKind::Interactive,
             preemptible: spec.preemptible,
             priority: spec.priority.get().into(),
             parallelism: spec.parallelism.get(),
@@ -112,18 +112,18 @@ mod tests {
                 project: "a".parse().unwrap(),
                 name: "j".parse().unwrap(),
                 size: Size::Whole(NonZeroU32::MIN),
-                kind: Kind::Training,
+                kind: JobKind::Training,
                 preemptible: true,
                 priority: Priority::new(-3),
                 parallelism: NonZeroU32::MIN,
                 completions: NonZeroU32::new(4).unwrap(),
             },
-            launch: Launch {
+            launch: LaunchSpec {
                 command: vec!["python".into(), "a b".into()],
                 environment: vec![("A".into(), "1".into()), ("B".into(), "".into())],
                 workdir: "/home".into(),
             },
-            terms: Terms {
+            terms: JobTerms {
                 max_runtime: Some(Duration::from_secs(5)),
                 retries: 2,
                 farewell: TerminationPolicy { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },

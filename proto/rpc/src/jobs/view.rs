@@ -1,7 +1,7 @@
 //! Views of jobs: domain to wire and back.
 
 use tranche_domain::id::{HostPid, SliceName};
-use tranche_domain::jobs::{JobState, JobView, Kind, MemberView, MilliGpus};
+use tranche_domain::jobs::{JobKind, JobState, JobView, MemberView, MilliGpus};
 
 use crate::convert::BadMessage;
 use crate::v1;
@@ -37,7 +37,7 @@ impl From<JobView> for v1::JobView {
             name: job.name.into(),
             state: v1::JobState::from(job.state).into(),
             reason: job.reason,
-            interactive: job.kind == Kind::Interactive,
+            interactive: job.kind == JobKind::Interactive,
             preemptible: job.preemptible,
             priority: job.priority,
             milligpus_of_member: job.gpus_of_member.get(),
@@ -65,7 +65,7 @@ impl TryFrom<v1::JobView> for JobView {
             name: wire.name.parse()?,
             state: state(wire.state)?,
             reason: wire.reason,
-            kind: if wire.interactive { Kind::Interactive } else { Kind::Training },
+            kind: if wire.interactive { JobKind::Interactive } else { JobKind::Training },
             preemptible: wire.preemptible,
             priority: wire.priority,
             gpus_of_member: MilliGpus::new(wire.milligpus_of_member),
@@ -137,7 +137,7 @@ mod tests {
             name: "j".parse().unwrap(),
             state: JobState::Failed,
             reason: "exited".into(),
-            kind: Kind::Interactive,
+            kind: JobKind::Interactive,
             preemptible: true,
             priority: -4,
             gpus_of_member: MilliGpus::new(300),

@@ -38,13 +38,13 @@ pub(crate) fn code(result: Result<(), c_int>) -> c_int {
 pub(crate) struct Properties {
     allocation_type: u32,
     handle_types: u32,
-    location: Place,
+    location: MemLocation,
 }
 
 /// `CUmemLocation`
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct MemLocation {
     kind: u32,
     number: c_int,
 }
@@ -52,11 +52,11 @@ pub(crate) struct Place {
 impl Properties {
     /// Properties of a request that has none.
     pub(crate) const NONE: Self =
-        Self { allocation_type: 0, handle_types: 0, location: Place { kind: 0, number: 0 } };
+        Self { allocation_type: 0, handle_types: 0, location: MemLocation { kind: 0, number: 0 } };
 
     /// Properties of plain memory on the driver's device of this number.
     pub(crate) const fn on(device: c_int) -> Self {
-        Self { allocation_type: 1, handle_types: 0, location: Place { kind: 1, number: device } }
+        Self { allocation_type: 1, handle_types: 0, location: MemLocation { kind: 1, number: device } }
     }
 
     /// Possible location of memory with these properties.
@@ -65,7 +65,7 @@ impl Properties {
     }
 }
 
-impl Place {
+impl MemLocation {
     /// Possible location of memory of this allocation type at this location.
     pub(crate) fn of(self, allocation_type: u32) -> Location {
         Location::of(allocation_type, self.kind, self.number)

@@ -2,22 +2,22 @@
 
 use core::ffi::c_int;
 
-use tranche_policy::{ArrayShape, Claim, Extent, Kind, Tile};
+use tranche_policy::{ArrayShape, Claim, EntryKind, Extent, Tile};
 
 use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code};
 use super::current::current;
 use super::invalid::or_invalid;
 use super::ledger::refused;
-use super::mark::{self, Events};
+use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::{driver, shared, stream};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// `CUDA_ARRAY_DESCRIPTOR`; its first version had 32-bit sizes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Flat<S> {
+pub(crate) struct Array2d<S> {
     width: S,
     height: S,
     format: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Flat<S> {
 /// `CUDA_ARRAY3D_DESCRIPTOR`; its first version had 32-bit sizes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Solid<S> {
+pub(crate) struct Array3d<S> {
     width: S,
     height: S,
     depth: S,
@@ -41,14 +41,14 @@ pub(crate) trait Descriptor: Copy {
     fn shape(self) -> ArrayShape;
 }
 
-impl<S: Width> Descriptor for Flat<S> {
+impl<S: Width> Descriptor for Array2d<S> {
     fn shape(self) -> ArrayShape {
         let (width, height) = (self.width.wide(), self.height.wide());
         ArrayShape { width, height, depth: 0, format: self.format, channels: self.channels, flags: 0 }
     }
 }
 
-impl<S: Width> Descriptor for Solid<S> {
+impl<S: Width> Descriptor for Array3d<S> {
     fn shape(self) -> ArrayShape {
         ArrayShape {
             width: self.width.wide(),
@@ -79,9 +79,9 @@ pub(crate) unsafe fn create<D: Descriptor>(
 }
 
 pub(crate) unsafe fn create_mipmapped(
-    real: unsafe extern "C" fn(*mut u64, *const Solid<usize>, u32) -> c_int,
+    real: unsafe extern "C" fn(*mut u64, *const Array3d<usize>, u32) -> c_int,
     array: *mut u64,
-    shape: *const Solid<usize>,
+    shape: *const Array3d<usize>,
     levels: u32,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
@@ -109,7 +109,7 @@ fn charged(bytes: Option<u64>, real: impl Fn(*mut u64) -> c_int, undo: impl Fn(u
             let mut made = 0;
             checked(real(&mut made)).map(|()| (made, extent))
         };
-        place.ledger.allocate(Kind::Array, claim, &Line, driver, &undo)
+        place.ledger.allocate(EntryKind::Array, claim, &DaemonLine, driver, &undo)
     })
 }
 
@@ -118,9 +118,10 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, array: u6
     let driver = || checked(unsafe { real(array) });
     match attach::ledger() {
         Ok(ledger) => {
-            let freed = ledger
-                .free(Kind::Array, array, || shared::free_view(&ledger, shared::in_array(array), driver));
-            ledger.flush_shares(&Line);
+            let freed = ledger.free(EntryKind::Array, array, || {
+                shared::free_view(&ledger, shared::in_array(array), driver)
+            });
+            ledger.flush_shares(&DaemonLine);
             code(freed)
         }
         Err(attach::Outside) => code(driver()),
@@ -193,10 +194,10 @@ unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnc
     mark::used();
     let mapped = ledger.map_tiles(
         list.iter().map(MapInfo::tile),
-        &Events,
+        &EventMarks,
         || mark::behind(stream),
         || checked(real()),
     );
-    ledger.flush_shares(&Line);
+    ledger.flush_shares(&DaemonLine);
     code(mapped)
 }

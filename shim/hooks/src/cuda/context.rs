@@ -9,7 +9,7 @@ use super::ledger::{begin_device_call, ledger};
 use super::reclaim::with_reclaim;
 use super::{driver, slots};
 use crate::attach::{self, Ours};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::{launch, thread};
 
 pub(crate) unsafe fn create(
@@ -63,7 +63,7 @@ fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Resul
     let ledger = ledger()?;
     let slot = slots::slot(&ledger, device)?;
     let call = begin_device_call(&ledger, slot)?;
-    with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
+    with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
     match driver() {
         Ok(context) => {
             ledger.primary_opened(context, slot);
@@ -99,7 +99,7 @@ fn charged(device: c_int, driver: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)
             let mut made = 0;
             checked(driver(&mut made)).map(|()| made)
         };
-        ledger.create_context(slot, &Line, driver, &undo)
+        ledger.create_context(slot, &DaemonLine, driver, &undo)
     })
 }
 
@@ -119,7 +119,7 @@ pub(crate) unsafe fn create_green(
         let ledger = ledger()?;
         let slot = slots::slot(&ledger, device)?;
         let call = begin_device_call(&ledger, slot)?;
-        with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &Line)?))?;
+        with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
         // SAFETY: `real` writes to a local, the other arguments are the program's; what is destroyed was just made,
         // and no other code has its handle.
         let made = unsafe {
@@ -173,11 +173,11 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: 
     let driver = || checked(unsafe { real(context) });
     match attach::ledger() {
         Ok(ledger) => {
-            let closed = ledger.close(thread::number(), context, &Line, driver);
+            let closed = ledger.close(thread::number(), context, &DaemonLine, driver);
             if closed.is_ok() {
                 launch::context_ended(context);
             }
-            ledger.flush_shares(&Line);
+            ledger.flush_shares(&DaemonLine);
             code(closed)
         }
         Err(attach::Outside) => code(driver()),
@@ -213,8 +213,8 @@ fn end_primary(
         }
         is_gone
     };
-    let done = ledger.close_primary(thread::number(), slot, &Line, driver, is_gone);
-    ledger.flush_shares(&Line);
+    let done = ledger.close_primary(thread::number(), slot, &DaemonLine, driver, is_gone);
+    ledger.flush_shares(&DaemonLine);
     done
 }
 

@@ -8,11 +8,11 @@ use tranche_shm::DeviceSlot;
 use super::ledger::{begin_device_call, ledger, refused};
 use super::{driver, slots};
 use crate::attach::Ours;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::thread;
 
 /// Owner and device of the calling thread's current context, which does not end before this is dropped.
-pub(crate) struct Place {
+pub(crate) struct CurrentContext {
     pub(crate) ledger: Ours,
     pub(crate) device: DeviceSlot,
     pub(crate) context: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Place {
 
 /// Place of the current context in the slice, its reserve charged.
 #[inline(always)]
-pub(crate) fn current() -> Result<Place, c_int> {
+pub(crate) fn current() -> Result<CurrentContext, c_int> {
     let ledger = ledger()?;
     match known(ledger) {
         Some(place) => Ok(place),
@@ -49,30 +49,30 @@ pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
 ///
 /// In a slice of one device it can be on no other, so the driver is not queried.
 #[inline(always)]
-fn known(ledger: Ours) -> Option<Place> {
+fn known(ledger: Ours) -> Option<CurrentContext> {
     let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
     let context = driver::context().ok().filter(|context| *context != 0)?;
-    let call = ledger.begin_call(thread::number(), context, &Line).ok()?;
-    Some(Place { ledger, device, context, owner: ledger.known_owner(context)?, _call: call })
+    let call = ledger.begin_call(thread::number(), context, &DaemonLine).ok()?;
+    Some(CurrentContext { ledger, device, context, owner: ledger.known_owner(context)?, _call: call })
 }
 
 /// Place of a context that may have no entry, on any device; or of none.
 #[inline(never)]
-fn any(ledger: Ours) -> Result<Place, c_int> {
+fn any(ledger: Ours) -> Result<CurrentContext, c_int> {
     loop {
         let (number, context) = driver::current()?;
         let device = slots::slot(&ledger, number)?;
-        let known = |call| Place { ledger, device, context, owner: Owner::NOBODY, _call: call };
-        let call = ledger.begin_call(thread::number(), context, &Line).map_err(|_| refused(&ledger))?;
+        let known = |call| CurrentContext { ledger, device, context, owner: Owner::NOBODY, _call: call };
+        let call = ledger.begin_call(thread::number(), context, &DaemonLine).map_err(|_| refused(&ledger))?;
         if let Some(owner) = ledger.known_owner(context) {
-            return Ok(Place { owner, ..known(call) });
+            return Ok(CurrentContext { owner, ..known(call) });
         }
         drop(call);
         // It may get an entry as a primary one, or have ended before that was announced.
         let call = begin_device_call(&ledger, device)?;
         if driver::current()? == (number, context) {
-            let owner = ledger.owner(context, device, &Line).map_err(|_| refused(&ledger))?;
-            return Ok(Place { owner, ..known(call) });
+            let owner = ledger.owner(context, device, &DaemonLine).map_err(|_| refused(&ledger))?;
+            return Ok(CurrentContext { owner, ..known(call) });
         }
     }
 }

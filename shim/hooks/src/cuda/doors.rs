@@ -62,7 +62,7 @@ pub(crate) unsafe fn look_up_v2<H: Governed>(
 
 /// Treatment of a result of `cuGetProcAddress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer<H> {
+enum ResultTreatment<H> {
     /// The driver's result stays.
     Pass,
     /// The hook of the function that the driver returned.
@@ -82,26 +82,26 @@ fn resolve<H: Governed>(
     found: *mut c_void,
     exported: impl Fn(H) -> Option<*mut c_void>,
     ask: impl Fn(c_int) -> Option<*mut c_void>,
-) -> Answer<H> {
+) -> ResultTreatment<H> {
     let mut hooks = H::all().filter(|hook| hook.symbol().library == Library::Cuda);
     if let Some(hook) = hooks.find(|hook| exported(*hook) == Some(found)) {
-        return Answer::Give(hook);
+        return ResultTreatment::Give(hook);
     }
     if H::is_unknown_form(name) {
-        return Answer::Withhold;
+        return ResultTreatment::Withhold;
     }
     if !H::is_base(name) {
-        return H::named(name).map_or(Answer::Pass, Answer::Give);
+        return H::named(name).map_or(ResultTreatment::Pass, ResultTreatment::Give);
     }
     let forms = || H::forms(name, version, flags);
     let same = forms().filter(|(_, since)| ask(*since) == Some(found));
     if let Some((hook, _)) = same.min_by_key(|(hook, since)| (*since, !hook.is_per_thread())) {
-        return Answer::Give(hook);
+        return ResultTreatment::Give(hook);
     }
     // Drivers of known versions have the forms of the table and no others, at whatever addresses.
     let there = forms().filter(|(hook, _)| version <= H::KNOWN_VERSION && exported(*hook).is_some());
     let newest = there.max_by_key(|(hook, since)| (*since, hook.is_per_thread()));
-    newest.map_or(Answer::Withhold, |(hook, _)| Answer::Give(hook))
+    newest.map_or(ResultTreatment::Withhold, |(hook, _)| ResultTreatment::Give(hook))
 }
 
 /// Replaces the result that the driver has written to `slot`; false if the function is withheld.
@@ -124,12 +124,12 @@ unsafe fn replace_answer<H: Governed>(
         }
         let exported = |hook: H| hook.symbol().real();
         match resolve(CStr::from_ptr(name), request, *slot, exported, ask) {
-            Answer::Pass => true,
-            Answer::Give(hook) => {
+            ResultTreatment::Pass => true,
+            ResultTreatment::Give(hook) => {
                 ptr::write(slot, hook.address());
                 true
             }
-            Answer::Withhold => {
+            ResultTreatment::Withhold => {
                 ptr::write(slot, null_mut());
                 false
             }
@@ -148,13 +148,13 @@ mod tests {
     /// A driver whose functions lie where the test puts them, with its table of forms.
     ///
     /// A form is base name, version, flags and symbol.
-    struct Driver {
+    struct FakeDriver {
         rows: Vec<(String, c_int, u64, String)>,
         /// True if its results are its exported addresses.
         plain: bool,
     }
 
-    impl Driver {
+    impl FakeDriver {
         /// All forms of the table up to a version.
         fn of(newest: u32) -> Self {
             let rows = tranche_symbols::versions().filter(|row| row.since <= newest);
@@ -185,7 +185,7 @@ mod tests {
             self.number(symbol).map(|number| (base + number * 16) as *mut c_void)
         }
 
-        fn resolve(&self, name: &str, version: c_int, flags: u64) -> Option<Answer<Hook>> {
+        fn resolve(&self, name: &str, version: c_int, flags: u64) -> Option<ResultTreatment<Hook>> {
             let found = self.answer(name, version, flags)?;
             let named = std::ffi::CString::new(name).ok()?;
             let exported = |hook| self.exported(hook);
@@ -209,12 +209,12 @@ mod tests {
     #[test]
     fn every_governed_request_gets_its_form_at_any_version() {
         for plain in [true, false] {
-            let driver = Driver { plain, ..Driver::of(13_050) };
+            let driver = FakeDriver { plain, ..FakeDriver::of(13_050) };
             for ((name, flags), forms) in governed() {
                 for version in [2000, 3020, 7000, 11_040, 12_040, 13_050, 13_060, 14_000, c_int::MAX] {
                     let right = forms.iter().filter(|(since, _)| *since <= version).max_by_key(|form| form.0);
                     let answer = driver.resolve(&name, version, flags);
-                    let right = right.map(|(_, hook)| Answer::Give(*hook));
+                    let right = right.map(|(_, hook)| ResultTreatment::Give(*hook));
                     assert_eq!(answer, right, "{name} {version} {flags} {plain}");
                 }
             }
@@ -223,36 +223,39 @@ mod tests {
 
     #[test]
     fn older_driver_gives_its_own_form() {
-        let driver = Driver::of(11_030);
+        let driver = FakeDriver::of(11_030);
         let answer = driver.resolve("cuCtxCreate", 12_050, 0);
-        assert_eq!(answer, Some(Answer::Give(Hook::cuCtxCreate_v2)));
+        assert_eq!(answer, Some(ResultTreatment::Give(Hook::cuCtxCreate_v2)));
     }
 
     #[test]
     fn form_newer_than_known_is_withheld() {
         for plain in [true, false] {
             for flags in [0, 2] {
-                let newer = Driver::of(13_050).with("cuMemAlloc", 14_000, flags, "cuMemAlloc_v3");
-                let driver = Driver { plain, ..newer };
-                assert_eq!(driver.resolve("cuMemAlloc", 14_000, flags), Some(Answer::Withhold));
+                let newer = FakeDriver::of(13_050).with("cuMemAlloc", 14_000, flags, "cuMemAlloc_v3");
+                let driver = FakeDriver { plain, ..newer };
+                assert_eq!(driver.resolve("cuMemAlloc", 14_000, flags), Some(ResultTreatment::Withhold));
                 let before = driver.resolve("cuMemAlloc", 13_050, flags);
-                assert_eq!(before, Some(Answer::Give(Hook::cuMemAlloc_v2)));
+                assert_eq!(before, Some(ResultTreatment::Give(Hook::cuMemAlloc_v2)));
                 let driver = driver.with("cuMemAlloc_v3", 14_000, flags, "cuMemAlloc_v3");
-                assert_eq!(driver.resolve("cuMemAlloc_v3", 14_000, flags), Some(Answer::Withhold));
+                assert_eq!(driver.resolve("cuMemAlloc_v3", 14_000, flags), Some(ResultTreatment::Withhold));
             }
         }
     }
 
     #[test]
     fn names_with_their_suffix_get_the_hook() {
-        let driver = Driver::of(13_050).with("cuMemAlloc_v2", 3020, 0, "cuMemAlloc_v2");
-        assert_eq!(driver.resolve("cuMemAlloc_v2", 99_000, 0), Some(Answer::Give(Hook::cuMemAlloc_v2)));
+        let driver = FakeDriver::of(13_050).with("cuMemAlloc_v2", 3020, 0, "cuMemAlloc_v2");
+        assert_eq!(
+            driver.resolve("cuMemAlloc_v2", 99_000, 0),
+            Some(ResultTreatment::Give(Hook::cuMemAlloc_v2))
+        );
     }
 
     #[test]
     fn names_that_are_not_governed_pass() {
-        let driver = Driver::of(13_050).with("cuNews", 14_000, 0, "cuNews_v7");
-        assert_eq!(driver.resolve("cuNews", 14_000, 0), Some(Answer::Pass));
-        assert_eq!(driver.resolve("cuDriverGetVersion", 14_000, 0), Some(Answer::Pass));
+        let driver = FakeDriver::of(13_050).with("cuNews", 14_000, 0, "cuNews_v7");
+        assert_eq!(driver.resolve("cuNews", 14_000, 0), Some(ResultTreatment::Pass));
+        assert_eq!(driver.resolve("cuDriverGetVersion", 14_000, 0), Some(ResultTreatment::Pass));
     }
 }

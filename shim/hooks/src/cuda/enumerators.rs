@@ -8,8 +8,8 @@ use std::vec::Vec;
 use tranche_policy::{ArrayShape, Location};
 use tranche_symbols::Enumerator;
 
-use super::graph::Node;
-use super::limit::Effect;
+use super::graph::GraphNode;
+use super::limit::LimitEffect;
 use super::{array, shared};
 
 /// End of the range of numbers that are tested, above those of every header.
@@ -52,20 +52,20 @@ fn locations_are_charged_as_the_table_has_them() {
 
 #[test]
 fn nodes_of_graphs_are_charged_as_the_table_has_them() {
-    agree("CUgraphNodeType", "refused", |number| match Node::of(number as i32) {
-        Node::Free => "free",
-        Node::Allocation => "charged",
-        Node::Child => "nested",
-        Node::Unknown => "refused",
+    agree("CUgraphNodeType", "refused", |number| match GraphNode::of(number as i32) {
+        GraphNode::Free => "free",
+        GraphNode::Allocation => "charged",
+        GraphNode::Child => "nested",
+        GraphNode::Unknown => "refused",
     });
 }
 
 #[test]
 fn limits_are_charged_as_the_table_has_them() {
-    agree("CUlimit", "refused", |number| match Effect::of(number as i32) {
-        Effect::Threads | Effect::Each(_) => "charged",
-        Effect::Nothing => "free",
-        Effect::Unknown => "refused",
+    agree("CUlimit", "refused", |number| match LimitEffect::of(number as i32) {
+        LimitEffect::Threads | LimitEffect::Each(_) => "charged",
+        LimitEffect::Nothing => "free",
+        LimitEffect::Unknown => "refused",
     });
 }
 

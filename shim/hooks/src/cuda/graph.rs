@@ -11,18 +11,18 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{self, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::ledger::{ledger, refused};
-use super::mark::{self, Events};
+use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::stream::{self, Stream};
 use super::{driver, graph_memory, growth, placement, slots};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::launch::{graph_gone, through};
 use crate::sys;
 
 /// Effect of a graph's node on memory, by `CUgraphNodeType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
+pub(crate) enum GraphNode {
     /// A node that allocates no memory.
     Free,
     /// A node that allocates memory.
@@ -33,7 +33,7 @@ pub(crate) enum Node {
     Unknown,
 }
 
-impl Node {
+impl GraphNode {
     /// The meaning of an enumerator. Bodies of conditional nodes (13) cannot allocate.
     pub(crate) const fn of(kind: c_int) -> Self {
         match kind {
@@ -176,16 +176,16 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
     let mut kind = 0;
     // SAFETY: writes one value into a local; the node is the graph's.
     checked(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
-    match Node::of(kind) {
-        Node::Allocation => add_allocation(ledger, node, needs),
-        Node::Child => {
+    match GraphNode::of(kind) {
+        GraphNode::Allocation => add_allocation(ledger, node, needs),
+        GraphNode::Child => {
             let mut child = 0;
             // SAFETY: the driver writes one value into a local; the node is the graph's.
             checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
             add_up(ledger, child, needs, depth - 1)
         }
-        Node::Free => Ok(()),
-        Node::Unknown => Err(NOT_SUPPORTED),
+        GraphNode::Free => Ok(()),
+        GraphNode::Unknown => Err(NOT_SUPPORTED),
     }
 }
 
@@ -262,7 +262,7 @@ fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
         let devices = (0..count).filter_map(DeviceSlot::new);
         devices.for_each(|slot| growth::learn(&ledger, slot, stream));
         let (run, mark) = (|| checked(real()), || mark::behind(stream));
-        with_reclaim(&ledger, || ledger.launch_graph(graph, context, &Line, &Events, run, mark))
+        with_reclaim(&ledger, || ledger.launch_graph(graph, context, &DaemonLine, &EventMarks, run, mark))
     }))
 }
 

@@ -8,9 +8,9 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
 use super::abi::checked;
-use super::mark::Events;
+use super::mark::EventMarks;
 use super::{driver, growth, slots};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
 const USED_NOW: c_int = 0;
@@ -25,7 +25,7 @@ pub(super) fn used() {
     USED.store(true, Relaxed);
 }
 
-impl GraphUse for Events {
+impl GraphUse for EventMarks {
     fn reserved(&self, device: DeviceSlot) -> Option<u64> {
         ask(device, RESERVED_NOW)
     }
@@ -56,7 +56,7 @@ pub(super) fn is_used() -> bool {
 /// Adjusts the charge for graphs to what the driver keeps.
 pub(super) fn settle(ledger: &Ledger<'static>) {
     if USED.load(Relaxed) {
-        ledger.settle_graphs(&Line, &Events);
+        ledger.settle_graphs(&DaemonLine, &EventMarks);
     }
 }
 

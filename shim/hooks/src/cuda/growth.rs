@@ -13,7 +13,7 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use super::abi::{Properties, checked};
 use super::{captures, driver, slots, stream};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// Step in bytes by device; 0 before the measurement.
 static STEPS: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
@@ -80,7 +80,7 @@ pub(crate) fn learn(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
 fn measure(ledger: &Ledger<'static>, device: DeviceSlot, stream: u64) {
     let Some(number) = slots::number(device) else { return };
     let tenant = ledger.tenant();
-    let charged = |bytes| tenant.charge(device, Units::within(bytes), &Line).ok();
+    let charged = |bytes| tenant.charge(device, Units::within(bytes), &DaemonLine).ok();
     let context = stream::context_of(stream).or_else(|| driver::context().ok()).unwrap_or(0);
     // Without room it stays unknown; then the program's requests are charged by the assumed step.
     let Some(room) = ROOM.into_iter().find_map(charged) else { return };

@@ -26,11 +26,11 @@ pub(crate) type Cooperative =
     unsafe extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, *mut *mut c_void) -> c_int;
 /// `cuLaunchKernelEx`
 pub(crate) type Configured =
-    unsafe extern "C" fn(*const Config, u64, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    unsafe extern "C" fn(*const LaunchConfig, u64, *mut *mut c_void, *mut *mut c_void) -> c_int;
 
 /// The head of `CUlaunchConfig`.
 #[repr(C)]
-pub(crate) struct Config {
+pub(crate) struct LaunchConfig {
     shape: [u32; 7],
     stream: u64,
 }
@@ -54,9 +54,9 @@ with_stream! {
         in Some(Stream(stream));
     cooperative_ptsz as Cooperative: (f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void)
         in Some(Stream::per_thread(stream));
-    configured as Configured: (config: *const Config, f: u64, p: *mut *mut c_void, e: *mut *mut c_void)
+    configured as Configured: (config: *const LaunchConfig, f: u64, p: *mut *mut c_void, e: *mut *mut c_void)
         in stream_of(config).map(Stream);
-    configured_ptsz as Configured: (config: *const Config, f: u64, p: *mut *mut c_void, e: *mut *mut c_void)
+    configured_ptsz as Configured: (config: *const LaunchConfig, f: u64, p: *mut *mut c_void, e: *mut *mut c_void)
         in stream_of(config).map(Stream::per_thread);
     several as unsafe extern "C" fn(*mut c_void, u32, u32) -> c_int: (list: *mut c_void, count: u32, flags: u32)
         in None;
@@ -68,7 +68,7 @@ with_stream! {
 }
 
 /// Stream in a launch's description; the driver refuses a launch without one.
-fn stream_of(config: *const Config) -> Option<u64> {
+fn stream_of(config: *const LaunchConfig) -> Option<u64> {
     // SAFETY: null, or a description that the driver itself is about to read, so readable by the launch's contract.
     unsafe { config.as_ref() }.map(|config| config.stream)
 }

@@ -8,7 +8,7 @@ use tranche_shm::usage::Counter;
 
 use super::abi::OUT_OF_MEMORY;
 use crate::attach::{self, Ours};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::thread;
 
 /// The ledger of this process; out of memory for a process outside a slice.
@@ -22,7 +22,7 @@ pub(crate) fn begin_device_call(
     ledger: &Ledger<'static>,
     device: DeviceSlot,
 ) -> Result<Call<'static>, c_int> {
-    ledger.begin_device_call(thread::number(), device, &Line).map_err(|_| refused(ledger))
+    ledger.begin_device_call(thread::number(), device, &DaemonLine).map_err(|_| refused(ledger))
 }
 
 /// Counts a refusal, and returns the driver's error for it.

@@ -9,11 +9,11 @@ use super::current::current;
 use super::driver;
 use super::ledger::refused;
 use super::reclaim::with_reclaim;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// Cost of raising a limit, by `CUlimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum LimitEffect {
     /// That number of bytes for each thread that can be resident.
     Threads,
     /// That number times this many bytes.
@@ -24,7 +24,7 @@ pub(crate) enum Effect {
     Unknown,
 }
 
-impl Effect {
+impl LimitEffect {
     /// Cost of raising the limit of this number.
     ///
     /// Stack, `printf` buffer and heap cost their size. Levels of synchronisation and pending launches on the device, whose
@@ -55,11 +55,11 @@ pub(crate) unsafe fn set(
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(limit, value) });
-    let result = match Effect::of(limit) {
-        Effect::Nothing => driver(),
-        Effect::Threads => threads().and_then(|threads| charged(limit, value as u64, threads, driver)),
-        Effect::Each(bytes) => charged(limit, value as u64, bytes, driver),
-        Effect::Unknown => match now(limit) {
+    let result = match LimitEffect::of(limit) {
+        LimitEffect::Nothing => driver(),
+        LimitEffect::Threads => threads().and_then(|threads| charged(limit, value as u64, threads, driver)),
+        LimitEffect::Each(bytes) => charged(limit, value as u64, bytes, driver),
+        LimitEffect::Unknown => match now(limit) {
             Ok(now) if value as u64 > now => Err(UNSUPPORTED),
             _ => driver(),
         },
@@ -75,7 +75,7 @@ fn charged(limit: c_int, value: u64, each: u64, driver: impl Fn() -> Result<(), 
     let Some(extent) = limit_cost(value, default, each) else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
     with_reclaim(&place.ledger, || {
-        place.ledger.set_limit(place.context, (limit as u32, default), claim, &Line, &driver)
+        place.ledger.set_limit(place.context, (limit as u32, default), claim, &DaemonLine, &driver)
     })
 }
 

@@ -7,7 +7,7 @@ use tranche_policy::{Ledger, Mark, Marks};
 use super::abi::{SUCCESS, checked};
 use super::captures::unnoticed;
 use super::{driver, stream};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// `CU_EVENT_DISABLE_TIMING`
 const WITHOUT_TIMING: u32 = 2;
@@ -15,9 +15,9 @@ const WITHOUT_TIMING: u32 = 2;
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// The driver's queries about marks, which are events.
-pub(crate) struct Events;
+pub(crate) struct EventMarks;
 
-impl Marks for Events {
+impl Marks for EventMarks {
     fn passed(&self, event: u64) -> bool {
         // SAFETY: the event is the shim's, and its context has not ended.
         unnoticed(|| unsafe { driver::cuEventQuery(event) }) == SUCCESS
@@ -49,7 +49,7 @@ fn record(stream: u64) -> Option<u64> {
     unnoticed(|| unsafe {
         checked(driver::cuEventCreate(&mut event, WITHOUT_TIMING)).ok()?;
         let recorded = checked(driver::cuEventRecord(event, stream));
-        recorded.map(|()| event).inspect_err(|_| Events.end(event)).ok()
+        recorded.map(|()| event).inspect_err(|_| EventMarks.end(event)).ok()
     })
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn is_used() -> bool {
 /// Releases the charges of work that is done.
 pub(crate) fn settle(ledger: &Ledger<'static>) {
     if is_used() {
-        ledger.settle_marks(&Events);
-        ledger.flush_shares(&Line);
+        ledger.settle_marks(&EventMarks);
+        ledger.flush_shares(&DaemonLine);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use tranche_policy::{Claim, Extent, Kind, Pitched};
+use tranche_policy::{Claim, EntryKind, Extent, Pitched};
 
 use super::abi::{SUCCESS, Width, checked, code};
 use super::current::current;
@@ -11,7 +11,7 @@ use super::ledger::refused;
 use super::reclaim::with_reclaim;
 use super::{driver, pool_memory, shared};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 pub(crate) unsafe fn allocate<P: Width, S: Width>(
     real: unsafe extern "C" fn(*mut P, S) -> c_int,
@@ -105,7 +105,7 @@ fn charged(
             // SAFETY: frees what the driver has just made, whose address no other code has received.
             let _ = unsafe { driver::cuMemFree_v2(made) };
         };
-        place.ledger.allocate(Kind::Memory, claim, &Line, driver, undo)
+        place.ledger.allocate(EntryKind::Memory, claim, &DaemonLine, driver, undo)
     })
 }
 
@@ -120,12 +120,13 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
             code(pool_memory::free_one(&ledger, pointer.wide(), driver))
         }
         Ok(ledger) if shared::is_import(&ledger, pointer.wide()) => {
-            code(ledger.drop_import(pointer.wide(), &Line, driver))
+            code(ledger.drop_import(pointer.wide(), &DaemonLine, driver))
         }
         Ok(ledger) => {
-            let freed = ledger
-                .free(Kind::Memory, pointer.wide(), || shared::free_view(&ledger, pointer.wide(), driver));
-            ledger.flush_shares(&Line);
+            let freed = ledger.free(EntryKind::Memory, pointer.wide(), || {
+                shared::free_view(&ledger, pointer.wide(), driver)
+            });
+            ledger.flush_shares(&DaemonLine);
             code(freed)
         }
         Err(attach::Outside) => driver().err().unwrap_or(SUCCESS),

@@ -16,7 +16,7 @@ use super::driver;
 use super::ledger::ledger;
 use super::reclaim::with_reclaim;
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::sys;
 
 /// `CU_MODULE_LAZY_LOADING`
@@ -43,7 +43,7 @@ pub(crate) type LoadLibrary<T> = unsafe extern "C" fn(
 
 /// The function that unloads it again.
 #[derive(Clone, Copy)]
-enum Form {
+enum UnloadForm {
     Module,
     Library,
 }
@@ -54,7 +54,7 @@ pub(crate) unsafe fn load_file(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; the name is terminated by the hook's contract.
-    unsafe { charged(module, Form::Module, file_size(name), |made| real(made, name)) }
+    unsafe { charged(module, UnloadForm::Module, file_size(name), |made| real(made, name)) }
 }
 
 pub(crate) unsafe fn load(
@@ -63,7 +63,7 @@ pub(crate) unsafe fn load(
     image: *const c_void,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
-    unsafe { charged(module, Form::Module, image_size(image), |made| real(made, image)) }
+    unsafe { charged(module, UnloadForm::Module, image_size(image), |made| real(made, image)) }
 }
 
 pub(crate) unsafe fn load_with_options(
@@ -76,7 +76,9 @@ pub(crate) unsafe fn load_with_options(
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
     unsafe {
-        charged(module, Form::Module, image_size(image), |made| real(made, image, count, options, values))
+        charged(module, UnloadForm::Module, image_size(image), |made| {
+            real(made, image, count, options, values)
+        })
     }
 }
 
@@ -95,7 +97,7 @@ pub(crate) unsafe fn load_library(
     let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
     // SAFETY: the arguments pass to `real` unchanged; `image` holds its length by the hook's contract.
     unsafe {
-        charged(library, Form::Library, image_size(image), |made| {
+        charged(library, UnloadForm::Library, image_size(image), |made| {
             real(made, image, jit.0, jit.1, jit.2, own.0, own.1, own.2)
         })
     }
@@ -116,7 +118,7 @@ pub(crate) unsafe fn load_library_file(
     let (jit, own): (Options, Options) = ((jit, jit_values, jit_count), (options, values, count));
     // SAFETY: the arguments pass to `real` unchanged; the name is terminated by the hook's contract.
     unsafe {
-        charged(library, Form::Library, file_size(name), |made| {
+        charged(library, UnloadForm::Library, file_size(name), |made| {
             real(made, name, jit.0, jit.1, jit.2, own.0, own.1, own.2)
         })
     }
@@ -130,7 +132,7 @@ pub(crate) unsafe fn load_library_file(
 /// `handle` must be null or writable.
 unsafe fn charged(
     handle: *mut u64,
-    form: Form,
+    form: UnloadForm,
     size: Option<ImageSize>,
     real: impl Fn(*mut u64) -> c_int,
 ) -> c_int {
@@ -146,15 +148,17 @@ unsafe fn charged(
         };
         let undo = |made| drop_unseen(form, made);
         match form {
-            Form::Module => {
+            UnloadForm::Module => {
                 let place = current()?;
                 let where_to = (place.device, place.owner);
-                with_reclaim(&place.ledger, || place.ledger.load_module(size, where_to, &Line, driver, undo))
+                with_reclaim(&place.ledger, || {
+                    place.ledger.load_module(size, where_to, &DaemonLine, driver, undo)
+                })
             }
             // It belongs to no context, and is loaded into all of them.
-            Form::Library => {
+            UnloadForm::Library => {
                 let ledger = ledger()?;
-                with_reclaim(&ledger, || ledger.load_library(size, &Line, driver, undo))
+                with_reclaim(&ledger, || ledger.load_library(size, &DaemonLine, driver, undo))
             }
         }
     };
@@ -164,12 +168,12 @@ unsafe fn charged(
     }))
 }
 
-fn drop_unseen(form: Form, made: u64) {
+fn drop_unseen(form: UnloadForm, made: u64) {
     // SAFETY: unloads what the driver has just made, whose handle no other code has received.
     let _ = unsafe {
         match form {
-            Form::Module => driver::cuModuleUnload(made),
-            Form::Library => driver::cuLibraryUnload(made),
+            UnloadForm::Module => driver::cuModuleUnload(made),
+            UnloadForm::Library => driver::cuLibraryUnload(made),
         }
     };
 }
@@ -182,14 +186,14 @@ fn is_lazy() -> bool {
 }
 
 /// Charges deferred code before handles of its functions are returned.
-fn need(form: Form, handle: u64) -> c_int {
+fn need(form: UnloadForm, handle: u64) -> c_int {
     if !DEFERRED.load(Relaxed) {
         return SUCCESS;
     }
     let Ok(ledger) = attach::ledger() else { return SUCCESS };
     let needed = || match form {
-        Form::Module => Ok(ledger.need_module(handle, &Line)?),
-        Form::Library => Ok(ledger.need_library(handle, &Line)?),
+        UnloadForm::Module => Ok(ledger.need_module(handle, &DaemonLine)?),
+        UnloadForm::Library => Ok(ledger.need_library(handle, &DaemonLine)?),
     };
     code(with_reclaim(&ledger, needed))
 }
@@ -200,7 +204,7 @@ type Find = unsafe extern "C" fn(*mut u64, u64, *const c_char) -> c_int;
 type List = unsafe extern "C" fn(*mut u64, u32, u64) -> c_int;
 
 pub(crate) unsafe fn function(real: Find, function: *mut u64, module: u64, name: *const c_char) -> c_int {
-    match need(Form::Module, module) {
+    match need(UnloadForm::Module, module) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(function, module, name) },
         refused => refused,
@@ -208,7 +212,7 @@ pub(crate) unsafe fn function(real: Find, function: *mut u64, module: u64, name:
 }
 
 pub(crate) unsafe fn functions(real: List, functions: *mut u64, count: u32, module: u64) -> c_int {
-    match need(Form::Module, module) {
+    match need(UnloadForm::Module, module) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(functions, count, module) },
         refused => refused,
@@ -216,7 +220,7 @@ pub(crate) unsafe fn functions(real: List, functions: *mut u64, count: u32, modu
 }
 
 pub(crate) unsafe fn kernel(real: Find, kernel: *mut u64, library: u64, name: *const c_char) -> c_int {
-    match need(Form::Library, library) {
+    match need(UnloadForm::Library, library) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(kernel, library, name) },
         refused => refused,
@@ -224,7 +228,7 @@ pub(crate) unsafe fn kernel(real: Find, kernel: *mut u64, library: u64, name: *c
 }
 
 pub(crate) unsafe fn kernels(real: List, kernels: *mut u64, count: u32, library: u64) -> c_int {
-    match need(Form::Library, library) {
+    match need(UnloadForm::Library, library) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(kernels, count, library) },
         refused => refused,
@@ -237,7 +241,7 @@ pub(crate) unsafe fn library_module(
     module: *mut u64,
     library: u64,
 ) -> c_int {
-    match need(Form::Library, library) {
+    match need(UnloadForm::Library, library) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(module, library) },
         refused => refused,
@@ -250,7 +254,7 @@ pub(crate) unsafe fn unified_function(
     library: u64,
     name: *const c_char,
 ) -> c_int {
-    match need(Form::Library, library) {
+    match need(UnloadForm::Library, library) {
         // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
         SUCCESS => unsafe { real(function, library, name) },
         refused => refused,
@@ -261,7 +265,7 @@ pub(crate) unsafe fn unload(real: unsafe extern "C" fn(u64) -> c_int, module: u6
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(module) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.free(tranche_policy::Kind::Module, module, driver)),
+        Ok(ledger) => code(ledger.free(tranche_policy::EntryKind::Module, module, driver)),
         Err(attach::Outside) => code(driver()),
     }
 }

@@ -6,7 +6,7 @@ use tranche_policy::Bound;
 
 use super::abi::{SUCCESS, checked, code};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, *const c_void) -> c_int,
@@ -113,7 +113,7 @@ fn unbound(object: u64, offset: u64, device: c_int, real: impl FnOnce() -> c_int
         Ok(device) => ledger.unbind((object, offset), device, driver),
         Err(_) => driver(),
     };
-    ledger.flush_shares(&Line);
+    ledger.flush_shares(&DaemonLine);
     code(unbound)
 }
 
@@ -172,7 +172,7 @@ pub(crate) unsafe fn destroy_endpoint(real: unsafe extern "C" fn(u32) -> c_int, 
         && let Ok(ledger) = attach::ledger()
     {
         ledger.unbind_all(endpoint(id));
-        ledger.flush_shares(&Line);
+        ledger.flush_shares(&DaemonLine);
     }
     result
 }

@@ -10,7 +10,7 @@ use super::ledger::{ledger, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, slots};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 pub(crate) unsafe fn create(
     real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> c_int,
@@ -50,7 +50,7 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
             // SAFETY: releases what the driver has just made, whose handle no other code has received.
             let _ = unsafe { driver::cuMemRelease(made) };
         };
-        ledger.create(claim, &Line, driver, undo)
+        ledger.create(claim, &DaemonLine, driver, undo)
     })
 }
 
@@ -60,7 +60,7 @@ pub(crate) unsafe fn release(real: unsafe extern "C" fn(u64) -> c_int, handle: u
     match attach::ledger() {
         Ok(ledger) => {
             let released = ledger.release(handle, driver);
-            ledger.flush_shares(&Line);
+            ledger.flush_shares(&DaemonLine);
             code(released)
         }
         Err(attach::Outside) => code(driver()),
@@ -97,8 +97,10 @@ pub(crate) unsafe fn map(
     let driver = || checked(unsafe { real(address, bytes, offset, handle, flags) });
     match attach::ledger() {
         Ok(ledger) => code(
-            with_reclaim(&ledger, || ledger.map(handle, bytes as u64, &Line, || driver().map(|()| address)))
-                .map(drop),
+            with_reclaim(&ledger, || {
+                ledger.map(handle, bytes as u64, &DaemonLine, || driver().map(|()| address))
+            })
+            .map(drop),
         ),
         Err(attach::Outside) => code(driver()),
     }
@@ -114,7 +116,7 @@ pub(crate) unsafe fn unmap(
     match attach::ledger() {
         Ok(ledger) => {
             let unmapped = ledger.unmap(address, bytes as u64, driver);
-            ledger.flush_shares(&Line);
+            ledger.flush_shares(&DaemonLine);
             code(unmapped)
         }
         Err(attach::Outside) => code(driver()),

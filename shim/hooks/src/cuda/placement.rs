@@ -10,7 +10,7 @@ use tranche_shm::DeviceSlot;
 use super::abi::{NOT_SUPPORTED, Properties, checked};
 use super::ledger::{begin_device_call, refused};
 use super::{driver, slots, stream};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::thread;
 
 /// The one device of a slice that has no other.
@@ -39,7 +39,7 @@ pub(crate) fn enter(ledger: &Ledger<'static>, stream: u64) -> Result<Option<Call
         if context == 0 {
             return Ok(None);
         }
-        let begun = ledger.begin_call(thread::number(), context, &Line);
+        let begun = ledger.begin_call(thread::number(), context, &DaemonLine);
         let call = begun.map_err(|_| refused(ledger))?;
         if ledger.known_owner(context).is_some() {
             return Ok(Some(call));
@@ -75,7 +75,7 @@ fn unseen(ledger: &Ledger<'static>, stream: u64, context: u64) -> Result<Entered
     if now != context {
         return Ok(Entered::Again);
     }
-    ledger.owner(context, slot, &Line).map_err(|_| refused(ledger))?;
+    ledger.owner(context, slot, &DaemonLine).map_err(|_| refused(ledger))?;
     Ok(Entered::Settled(Some(call)))
 }
 
@@ -96,11 +96,11 @@ pub(crate) fn single(ledger: &Ledger<'static>, location: Location) -> Result<Opt
 pub(crate) fn of_handle(handle: u64) -> Option<Location> {
     /// `CUmemAllocationProp`, with room for what newer drivers append.
     #[repr(C)]
-    struct Answer {
+    struct AllocationProp {
         head: Properties,
         rest: [u64; 30],
     }
-    let mut answer = Answer { head: Properties::NONE, rest: [0; 30] };
+    let mut answer = AllocationProp { head: Properties::NONE, rest: [0; 30] };
     let at = (&raw mut answer).cast::<c_void>();
     // SAFETY: the driver writes a structure that is no larger than the local, and checks the handle.
     let asked = unsafe { driver::cuMemGetAllocationPropertiesFromHandle(at, handle) };

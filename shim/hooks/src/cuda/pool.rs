@@ -5,15 +5,15 @@ use core::ffi::c_int;
 use tranche_policy::{Claim, Extent, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
 
-use super::abi::{Place, Properties, SUCCESS, checked, code};
+use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
 use super::ledger::{ledger, refused};
-use super::mark::{self, Events};
+use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::{captures, driver, placement, pool_memory, shared, stream};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 pub(crate) unsafe fn allocate(
     real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
@@ -120,9 +120,9 @@ fn allocated(
     with_reclaim(&ledger, || match single {
         Some(device) => {
             let claim = Claim { device, extent, owner: Owner::NOBODY };
-            ledger.allocate_from_pool(pool, claim, &Line, &Pools, allocate, undo)
+            ledger.allocate_from_pool(pool, claim, &DaemonLine, &Pools, allocate, undo)
         }
-        None => ledger.allocate_from_pool_anywhere(pool, extent, &Line, &Pools, allocate, undo),
+        None => ledger.allocate_from_pool_anywhere(pool, extent, &DaemonLine, &Pools, allocate, undo),
     })
 }
 
@@ -158,15 +158,15 @@ fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
         }
         Ok(ledger) if shared::is_import(&ledger, pointer) => {
             mark::used();
-            let closed = ledger.close_in_order(pointer, &Events, || mark::behind(stream), driver);
-            ledger.flush_shares(&Line);
+            let closed = ledger.close_in_order(pointer, &EventMarks, || mark::behind(stream), driver);
+            ledger.flush_shares(&DaemonLine);
             code(closed)
         }
         Ok(ledger) => {
             // Memory of no pool ends when the stream reaches the free, and is charged until then.
             mark::used();
-            let freed = ledger.free_in_order(pointer, &Events, || mark::behind(stream), driver);
-            ledger.flush_shares(&Line);
+            let freed = ledger.free_in_order(pointer, &EventMarks, || mark::behind(stream), driver);
+            ledger.flush_shares(&DaemonLine);
             code(freed)
         }
         Err(attach::Outside) => code(driver()),
@@ -193,9 +193,9 @@ pub(crate) unsafe fn create(
 
 /// A location's default or current pool, entered with the location of the request.
 pub(crate) unsafe fn look_up(
-    real: unsafe extern "C" fn(*mut u64, *mut Place, u32) -> c_int,
+    real: unsafe extern "C" fn(*mut u64, *mut MemLocation, u32) -> c_int,
     pool: *mut u64,
-    at: *mut Place,
+    at: *mut MemLocation,
     allocation_type: u32,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
@@ -216,7 +216,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64
     match attach::ledger() {
         Ok(ledger) => {
             let destroyed = ledger.destroy_pool(pool, driver);
-            ledger.flush_shares(&Line);
+            ledger.flush_shares(&DaemonLine);
             code(destroyed)
         }
         Err(attach::Outside) => code(driver()),
@@ -245,5 +245,5 @@ pub(crate) unsafe fn export_pointer(
     };
     let (Some(share), Ok(ledger)) = (share, attach::ledger()) else { return result };
     pool_memory::lent();
-    code(ledger.export_streamed(pointer, share, &Line).map_err(|_| refused(&ledger)))
+    code(ledger.export_streamed(pointer, share, &DaemonLine).map_err(|_| refused(&ledger)))
 }

@@ -10,7 +10,7 @@ use super::abi::{SUCCESS, checked};
 use super::current::current;
 use super::growth::Pools;
 use super::{driver, placement, slots};
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 
 /// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`
 const MADE_AS: [c_int; 3] = [9, 12, 11];
@@ -41,8 +41,8 @@ pub(super) fn settle(ledger: &Ledger<'static>) {
 /// Moves loans that other processes can no longer open back into their pools' charges.
 fn return_lent(ledger: &Ledger<'static>) {
     if LENT.load(Relaxed) {
-        ledger.return_lent(&Line, &Pools);
-        ledger.flush_shares(&Line);
+        ledger.return_lent(&DaemonLine, &Pools);
+        ledger.flush_shares(&DaemonLine);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use tranche_policy::{Denied, Ledger};
+use tranche_policy::{ClaimDenied, Ledger};
 
 use super::ledger::refused;
 use super::{graph_memory, mark, pool_memory};
@@ -11,15 +11,15 @@ use super::{graph_memory, mark, pool_memory};
 #[inline(always)]
 pub(crate) fn with_reclaim<T>(
     ledger: &Ledger<'static>,
-    attempt: impl Fn() -> Result<T, Denied<c_int>>,
+    attempt: impl Fn() -> Result<T, ClaimDenied<c_int>>,
 ) -> Result<T, c_int> {
     let mut reclaimed = false;
     loop {
         match attempt() {
             Ok(made) => return Ok(made),
-            Err(Denied::Driver(error)) => return Err(error),
-            Err(Denied::OutOfMemory) if !reclaimed && reclaim(ledger) => reclaimed = true,
-            Err(Denied::OutOfMemory) => return Err(refused(ledger)),
+            Err(ClaimDenied::Driver(error)) => return Err(error),
+            Err(ClaimDenied::OutOfMemory) if !reclaimed && reclaim(ledger) => reclaimed = true,
+            Err(ClaimDenied::OutOfMemory) => return Err(refused(ledger)),
         }
     }
 }

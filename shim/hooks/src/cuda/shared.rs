@@ -6,7 +6,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{BLOCK_BYTES, Claim, Extent, Kind, Ledger, Owner};
+use tranche_policy::{BLOCK_BYTES, Claim, EntryKind, Extent, Ledger, Owner};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
@@ -17,7 +17,7 @@ use super::ledger::{ledger, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, pool_memory};
 use crate::attach;
-use crate::connection::Line;
+use crate::connection::DaemonLine;
 use crate::sys;
 
 /// True for physical memory behind a descriptor: `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn export_handle(
     // when written.
     unsafe {
         let result = real(handle, pointer);
-        if result == SUCCESS { exported(Kind::Memory, pointer, key_of(&*handle)) } else { result }
+        if result == SUCCESS { exported(EntryKind::Memory, pointer, key_of(&*handle)) } else { result }
     }
 }
 
@@ -88,15 +88,15 @@ pub(crate) unsafe fn export_physical(
             return result;
         }
         match key_behind(out.cast::<c_int>().read_unaligned()) {
-            Some((key, _)) => exported(Kind::Physical, handle, key),
+            Some((key, _)) => exported(EntryKind::Physical, handle, key),
             None => result,
         }
     }
 }
 
-fn exported(kind: Kind, key: u64, share: ShareKey) -> c_int {
+fn exported(kind: EntryKind, key: u64, share: ShareKey) -> c_int {
     let Ok(ledger) = attach::ledger() else { return SUCCESS };
-    match ledger.export(kind, key, share, &Line) {
+    match ledger.export(kind, key, share, &DaemonLine) {
         Ok(()) => SUCCESS,
         Err(_) => refused(&ledger),
     }
@@ -124,7 +124,7 @@ pub(crate) unsafe fn open_handle(
             };
             // SAFETY: closes what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
-            place.ledger.import(Kind::Opened, place.device, key_of(&handle.0), &Line, driver, undo)
+            place.ledger.import(EntryKind::Opened, place.device, key_of(&handle.0), &DaemonLine, driver, undo)
         })
     };
     code(open().map(|made| {
@@ -169,7 +169,7 @@ pub(crate) unsafe fn import_pointer(
             };
             // SAFETY: frees what the driver has just opened, whose address no other code has received.
             let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
-            ledger.import(Kind::Opened, device, key, &Line, driver, undo)
+            ledger.import(EntryKind::Opened, device, key, &DaemonLine, driver, undo)
         })
     };
     code(open().map(|made| {
@@ -182,7 +182,7 @@ pub(crate) unsafe fn close_handle(real: unsafe extern "C" fn(u64) -> c_int, poin
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     let driver = || checked(unsafe { real(pointer) });
     match attach::ledger() {
-        Ok(ledger) => code(ledger.drop_import(pointer, &Line, driver)),
+        Ok(ledger) => code(ledger.drop_import(pointer, &DaemonLine, driver)),
         Err(attach::Outside) => code(driver()),
     }
 }
@@ -226,7 +226,7 @@ pub(crate) unsafe fn import_physical(
         undo(made);
         with_reclaim(&ledger, || {
             let driver = || Ok((driver()?, whole_blocks(bytes)?));
-            ledger.import(Kind::Physical, device, key, &Line, driver, undo)
+            ledger.import(EntryKind::Physical, device, key, &DaemonLine, driver, undo)
         })
     };
     code(import().map(|made| {
@@ -292,12 +292,12 @@ fn external(
     with_reclaim(&place.ledger, || match key {
         Some((key, _)) => {
             let driver = || Ok((driver()?, whole_blocks(bytes)?));
-            place.ledger.import(Kind::Physical, place.device, key, &Line, driver, undo)
+            place.ledger.import(EntryKind::Physical, place.device, key, &DaemonLine, driver, undo)
         }
         None => {
-            let extent = Extent::blocks(bytes).ok_or(tranche_policy::Denied::OutOfMemory)?;
+            let extent = Extent::blocks(bytes).ok_or(tranche_policy::ClaimDenied::OutOfMemory)?;
             let claim = Claim { device: place.device, extent, owner: Owner::NOBODY };
-            place.ledger.create(claim, &Line, &driver, undo)
+            place.ledger.create(claim, &DaemonLine, &driver, undo)
         }
     })
 }
@@ -324,7 +324,10 @@ pub(crate) unsafe fn view_external(
         }
         VIEWED.store(true, Relaxed);
         let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
-        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &Line, driver)).map(drop))
+        code(
+            with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &DaemonLine, driver))
+                .map(drop),
+        )
     }
 }
 
@@ -349,7 +352,7 @@ pub(crate) unsafe fn array_external(
         VIEWED.store(true, Relaxed);
         let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
         // Its length does not matter: it has no addresses.
-        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &Line, driver)).map(drop))
+        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &DaemonLine, driver)).map(drop))
     }
 }
 
@@ -372,7 +375,7 @@ pub(crate) unsafe fn destroy_external(real: unsafe extern "C" fn(u64) -> c_int, 
     match attach::ledger() {
         Ok(ledger) => {
             let released = ledger.release(memory | EXTERNAL, driver);
-            ledger.flush_shares(&Line);
+            ledger.flush_shares(&DaemonLine);
             code(released)
         }
         Err(attach::Outside) => code(driver()),

@@ -20,7 +20,7 @@ const UNIFIED: u32 = 4;
 
 /// `CUDA_MEMCPY2D`, in the oldest form with numbers of 32 bits.
 #[repr(C)]
-pub(crate) struct Flat<N> {
+pub(crate) struct Copy2d<N> {
     from_at: [N; 2],
     from: u32,
     from_host: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Flat<N> {
 
 /// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`, likewise.
 #[repr(C)]
-pub(crate) struct Solid<N> {
+pub(crate) struct Copy3d<N> {
     from_at: [N; 4],
     from: u32,
     from_host: u64,
@@ -58,18 +58,18 @@ pub(crate) struct Solid<N> {
 
 /// `CUDA_MEMCPY3D_BATCH_OP`: with an array its extent is in elements, which are taken for bytes.
 #[repr(C)]
-pub(crate) struct Part {
+pub(crate) struct BatchCopy {
     operands: [[u64; 5]; 2],
     extent: [u64; 3],
     order: [u32; 2],
 }
 
 /// Description of a copy, in any of its versions.
-trait Shape {
+trait CopyShape {
     fn transfer(&self) -> Transfer;
 }
 
-impl<N: Width> Shape for Flat<N> {
+impl<N: Width> CopyShape for Copy2d<N> {
     fn transfer(&self) -> Transfer {
         let end = |kind, address: N| if kind == UNIFIED { kind_at(address.wide()) } else { kind };
         let route = route(end(self.from, self.from_device), end(self.to, self.to_device));
@@ -77,7 +77,7 @@ impl<N: Width> Shape for Flat<N> {
     }
 }
 
-impl<N: Width> Shape for Solid<N> {
+impl<N: Width> CopyShape for Copy3d<N> {
     fn transfer(&self) -> Transfer {
         let end = |kind, address: N| if kind == UNIFIED { kind_at(address.wide()) } else { kind };
         let route = route(end(self.from, self.from_device), end(self.to, self.to_device));
@@ -136,15 +136,15 @@ transfers! {
     inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
     to_array[N: Width] (to: u64, offset: N, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
     from_array[N: Width] (to: *mut c_void, from: u64, offset: N, bytes: N) is of(Route::Download, bytes);
-    flat[N: Width] (copy: *const Flat<N>) is shaped(copy);
-    solid[N: Width] (copy: *const Solid<N>) is shaped(copy);
+    flat[N: Width] (copy: *const Copy2d<N>) is shaped(copy);
+    solid[N: Width] (copy: *const Copy3d<N>) is shaped(copy);
     fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1usize);
     fill_rows[V: Copy] (to: u64, pitch: usize, value: V, width: usize, height: usize) is rows::<V>(width, height);
     batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(sizes, count);
     batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(sizes, count);
-    part[] (part: *const Part, flags: u64) is parts(1, part);
-    solids[] (count: usize, list: *const Part, flags: u64) is parts(count, list);
-    solids_v1[] (count: usize, list: *const Part, failed: *mut usize, flags: u64) is parts(count, list);
+    part[] (part: *const BatchCopy, flags: u64) is parts(1, part);
+    solids[] (count: usize, list: *const BatchCopy, flags: u64) is parts(count, list);
+    solids_v1[] (count: usize, list: *const BatchCopy, failed: *mut usize, flags: u64) is parts(count, list);
 }
 
 /// The functions without a stream, once for the legacy stream and once for the calling thread's own.
@@ -186,8 +186,8 @@ streamless! {
     into_array[P: Width, N: Width] (to: u64, offset: N, from: P, bytes: N) is of(Route::Device, bytes);
     out_of_array[P: Width, N: Width] (to: P, from: u64, offset: N, bytes: N) is of(Route::Device, bytes);
     arrays[N: Width] (to: u64, to_offset: N, from: u64, from_offset: N, bytes: N) is of(Route::Device, bytes);
-    flat[N: Width] (copy: *const Flat<N>) is shaped(copy);
-    solid[N: Width] (copy: *const Solid<N>) is shaped(copy);
+    flat[N: Width] (copy: *const Copy2d<N>) is shaped(copy);
+    solid[N: Width] (copy: *const Copy3d<N>) is shaped(copy);
     fill[P: Width, V: Copy, N: Width] (to: P, value: V, count: N) is rows::<V>(count, N::narrow(1));
     fill_rows[P: Width, V: Copy, N: Width] (to: P, pitch: N, value: V, width: N, height: N) is rows::<V>(width, height);
 }
@@ -211,9 +211,9 @@ fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
 }
 
 /// The transfer of a description; the driver refuses a call without one.
-fn shaped(copy: *const impl Shape) -> Transfer {
+fn shaped(copy: *const impl CopyShape) -> Transfer {
     // SAFETY: null, or a description that the driver itself is about to read, so readable by the call's contract.
-    unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), Shape::transfer)
+    unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), CopyShape::transfer)
 }
 
 fn sum(sizes: *const usize, count: usize) -> Transfer {
@@ -221,7 +221,7 @@ fn sum(sizes: *const usize, count: usize) -> Transfer {
     of(Route::Unknown, bytes)
 }
 
-fn parts(count: usize, list: *const Part) -> Transfer {
+fn parts(count: usize, list: *const BatchCopy) -> Transfer {
     let bytes = listed(list, count).iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
     of(Route::Unknown, bytes)
 }
@@ -240,21 +240,21 @@ mod tests {
     #[test]
     fn descriptions_lie_in_memory_as_the_driver_has_them() {
         assert_eq!(
-            (size_of::<Flat<u32>>(), offset_of!(Flat<u32>, to), offset_of!(Flat<u32>, extent)),
+            (size_of::<Copy2d<u32>>(), offset_of!(Copy2d<u32>, to), offset_of!(Copy2d<u32>, extent)),
             (96, 52, 84)
         );
         assert_eq!(
-            (size_of::<Flat<usize>>(), offset_of!(Flat<usize>, to), offset_of!(Flat<usize>, extent)),
+            (size_of::<Copy2d<usize>>(), offset_of!(Copy2d<usize>, to), offset_of!(Copy2d<usize>, extent)),
             (128, 72, 112)
         );
         assert_eq!(
-            (size_of::<Solid<u32>>(), offset_of!(Solid<u32>, to), offset_of!(Solid<u32>, extent)),
+            (size_of::<Copy3d<u32>>(), offset_of!(Copy3d<u32>, to), offset_of!(Copy3d<u32>, extent)),
             (144, 80, 128)
         );
         assert_eq!(
-            (size_of::<Solid<usize>>(), offset_of!(Solid<usize>, to), offset_of!(Solid<usize>, extent)),
+            (size_of::<Copy3d<usize>>(), offset_of!(Copy3d<usize>, to), offset_of!(Copy3d<usize>, extent)),
             (200, 120, 176)
         );
-        assert_eq!((size_of::<Part>(), offset_of!(Part, extent)), (112, 80));
+        assert_eq!((size_of::<BatchCopy>(), offset_of!(BatchCopy, extent)), (112, 80));
     }
 }

@@ -14,7 +14,7 @@ use tranche_policy::{ENTRY_BYTES, Guard, Ledger, Lock, VARIABLE, Visible, uuid::
 use tranche_shm::{DeviceSlot, MAX_DEVICES};
 
 use crate::environment;
-use crate::root::{Root, Word};
+use crate::root::{Root, RootWord};
 use crate::sys;
 
 /// The shim's entry. It is never moved, because a child may be forked while the environment refers to it.
@@ -35,7 +35,7 @@ pub(crate) fn within<T>(ledger: &Ledger<'static>, begin: impl FnOnce() -> T) -> 
 
 fn enter(root: Root, ledger: &Ledger<'static>) {
     let _alone = lock(root);
-    if root.word(Word::Beginners).fetch_add(1, Relaxed) > 0 {
+    if root.word(RootWord::Beginners).fetch_add(1, Relaxed) > 0 {
         return;
     }
     let own = environment::entry(VARIABLE);
@@ -44,17 +44,17 @@ fn enter(root: Root, ledger: &Ledger<'static>) {
     for (place, byte) in ENTRY.iter().zip(visible.entry()) {
         place.store(byte, Relaxed);
     }
-    root.word(Word::OwnEntry).store(own as u64, Relaxed);
+    root.word(RootWord::OwnEntry).store(own as u64, Relaxed);
     // SAFETY: the entry is `NAME=text`, ends with a zero and is never freed.
     unsafe { environment::put(ours()) };
 }
 
 fn leave(root: Root) {
     let _alone = lock(root);
-    if root.word(Word::Beginners).fetch_sub(1, Relaxed) > 1 || environment::entry(VARIABLE) != ours() {
+    if root.word(RootWord::Beginners).fetch_sub(1, Relaxed) > 1 || environment::entry(VARIABLE) != ours() {
         return;
     }
-    match root.word(Word::OwnEntry).load(Relaxed) as *mut c_char {
+    match root.word(RootWord::OwnEntry).load(Relaxed) as *mut c_char {
         own if own.is_null() => environment::remove(VARIABLE),
         // SAFETY: it is the program's own entry, where the program put it and, as ours still stood in its place, left
         // it.
@@ -64,7 +64,7 @@ fn leave(root: Root) {
 
 /// Takes the lock over the entry, under which no thread waits.
 fn lock(root: Root) -> Guard<'static> {
-    Lock::at(root.word(Word::Beginning), sys::pause).acquire()
+    Lock::at(root.word(RootWord::Beginning), sys::pause).acquire()
 }
 
 /// # Safety

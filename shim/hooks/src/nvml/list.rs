@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use core::slice;
 
 use super::abi::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS};
-use crate::sys::Room;
+use crate::sys::ZeroedRoom;
 
 /// Writes the rows that fit, and their full number to `count`.
 ///
@@ -33,7 +33,7 @@ pub(super) unsafe fn deliver<R>(listed: impl Iterator<Item = R>, count: *mut u32
 
 /// Rows that NVML has listed, in memory of the shim's.
 pub(super) struct Listed<T> {
-    room: Option<Room>,
+    room: Option<ZeroedRoom>,
     count: usize,
     rows: *const T,
 }
@@ -70,7 +70,7 @@ pub(super) unsafe fn listed<T: Copy>(
     }
     for _ in 0..TRIES {
         let most = count.saturating_add(NEWCOMERS);
-        let room = Room::new(most as usize * size_of::<T>()).map_err(|_| INSUFFICIENT_SIZE)?;
+        let room = ZeroedRoom::new(most as usize * size_of::<T>()).map_err(|_| INSUFFICIENT_SIZE)?;
         let rows = room.start::<T>();
         count = most;
         match ask(&mut count, rows) {

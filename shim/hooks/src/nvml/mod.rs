@@ -24,7 +24,7 @@ use crate::cuda::reclaim;
 
 /// `nvmlMemory_t`
 #[repr(C)]
-pub(crate) struct Memory {
+pub(crate) struct NvmlMemory {
     total: u64,
     free: u64,
     used: u64,
@@ -139,16 +139,16 @@ pub(crate) unsafe fn index(
 }
 
 pub(crate) unsafe fn memory(
-    real: unsafe extern "C" fn(u64, *mut Memory) -> c_int,
+    real: unsafe extern "C" fn(u64, *mut NvmlMemory) -> c_int,
     device: u64,
-    memory: *mut Memory,
+    memory: *mut NvmlMemory,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; results are written after its
     // success.
     unsafe {
         rewrite(real(device, memory), device, |ledger, slot| {
             let view = view(ledger, slot);
-            *memory = Memory { total: view.total, free: view.free, used: view.used };
+            *memory = NvmlMemory { total: view.total, free: view.free, used: view.used };
         })
     }
 }

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use tranche_policy::Ledger;
-use tranche_shm::control::Identity;
+use tranche_shm::control::ProcessIdentity;
 use tranche_shm::{DeviceSlot, Slot};
 
 use super::abi::{DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, SUCCESS, VERSION_MISMATCH};
@@ -17,7 +17,7 @@ const NO_INSTANCE: u32 = u32::MAX;
 
 /// `nvmlProcessInfo_v1_t`
 #[repr(C)]
-pub(crate) struct Process {
+pub(crate) struct ProcessInfo {
     pid: u32,
     used: u64,
 }
@@ -58,30 +58,30 @@ impl DetailList {
 }
 
 /// A row of a process list, in any of NVML's versions.
-pub(crate) trait Row {
+pub(crate) trait ProcessRow {
     fn of(pid: u32, used: u64) -> Self;
 }
 
-impl Row for Process {
+impl ProcessRow for ProcessInfo {
     fn of(pid: u32, used: u64) -> Self {
         Self { pid, used }
     }
 }
 
-impl Row for ProcessV2 {
+impl ProcessRow for ProcessV2 {
     fn of(pid: u32, used: u64) -> Self {
         Self { pid, used, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
     }
 }
 
-impl Row for Detail {
+impl ProcessRow for Detail {
     fn of(pid: u32, used: u64) -> Self {
         Self { pid, used, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE, protected: 0 }
     }
 }
 
 /// Lists the slice's processes with memory on the device.
-pub(crate) unsafe fn compute_processes<R: Row>(
+pub(crate) unsafe fn compute_processes<R: ProcessRow>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
     device: u64,
     count: *mut u32,
@@ -96,7 +96,7 @@ pub(crate) unsafe fn compute_processes<R: Row>(
 }
 
 /// Lists graphics and MPS clients: always none, as a slice cannot know of any.
-pub(crate) unsafe fn other_processes<R: Row>(
+pub(crate) unsafe fn other_processes<R: ProcessRow>(
     real: unsafe extern "C" fn(u64, *mut u32, *mut R) -> c_int,
     device: u64,
     count: *mut u32,
@@ -136,7 +136,13 @@ pub(crate) unsafe fn detail_list(
 ///
 /// # Safety
 /// `count` must be null or valid, and `rows` null or of as many rows as `count` holds.
-unsafe fn answer<R: Row>(asked: c_int, device: u64, count: *mut u32, rows: *mut R, some: bool) -> c_int {
+unsafe fn answer<R: ProcessRow>(
+    asked: c_int,
+    device: u64,
+    count: *mut u32,
+    rows: *mut R,
+    some: bool,
+) -> c_int {
     if !matches!(asked, SUCCESS | INSUFFICIENT_SIZE) {
         return asked;
     }
@@ -158,7 +164,7 @@ fn holders(ledger: &Ledger<'static>, device: DeviceSlot) -> impl Iterator<Item =
 }
 
 /// Pid of a process in its own namespace.
-pub(super) fn visible_pid(identity: Identity) -> u32 {
+pub(super) fn visible_pid(identity: ProcessIdentity) -> u32 {
     if identity.inner_pid == 0 { identity.pid } else { identity.inner_pid }
 }
 
@@ -168,7 +174,7 @@ mod tests {
 
     #[test]
     fn structures_are_as_large_as_programs_have_them() {
-        assert_eq!((size_of::<Process>(), size_of::<ProcessV2>(), size_of::<Detail>()), (16, 24, 32));
+        assert_eq!((size_of::<ProcessInfo>(), size_of::<ProcessV2>(), size_of::<Detail>()), (16, 24, 32));
         assert_eq!(DetailList::VERSION, 0x100_0018);
     }
 }

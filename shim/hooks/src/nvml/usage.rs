@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use tranche_policy::Ledger;
 use tranche_shm::Slot;
-use tranche_shm::control::Identity;
+use tranche_shm::control::ProcessIdentity;
 
 use super::abi::{
     DRIVER_NOT_LOADED, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, VERSION_MISMATCH,
@@ -275,13 +275,13 @@ unsafe fn keep<T: OfProcess>(
 }
 
 /// Identities of the slice's attached processes.
-fn members(ledger: &Ledger<'static>) -> impl Iterator<Item = Identity> + use<> {
+fn members(ledger: &Ledger<'static>) -> impl Iterator<Item = ProcessIdentity> + use<> {
     let control = ledger.tenant().control;
     (0..control.slots_high()).filter_map(Slot::new).filter_map(move |slot| control.identity(slot))
 }
 
 /// The program's pid of the process that has `pid` in NVML.
-fn member(mut members: impl Iterator<Item = Identity>, pid: u32) -> Option<u32> {
+fn member(mut members: impl Iterator<Item = ProcessIdentity>, pid: u32) -> Option<u32> {
     members.find(|identity| identity.pid == pid).map(visible_pid)
 }
 
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn process_is_matched_by_its_namespace_pid() {
-        let outside = Identity { pid: 500, start_time: 1, inner_pid: 0 };
-        let inside = Identity { pid: 501, start_time: 1, inner_pid: 7 };
+        let outside = ProcessIdentity { pid: 500, start_time: 1, inner_pid: 0 };
+        let inside = ProcessIdentity { pid: 501, start_time: 1, inner_pid: 7 };
         let known = |pid| member([outside, inside].into_iter(), pid);
         assert_eq!((known(500), known(501), known(7)), (Some(500), Some(7), None));
     }

@@ -213,20 +213,24 @@ fn receive_part(fd: c_int, into: &mut [u8], fds: &mut [Option<Fd>; 3]) -> Result
 
 /// Permitted access through a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum MappingAccess {
     Read,
     ReadWrite,
 }
 
 /// Maps the first words of a shared file for as long as the process lives.
-pub(crate) fn map_shared(fd: &Fd, words: usize, access: Access) -> Result<&'static [AtomicU64], Errno> {
+pub(crate) fn map_shared(
+    fd: &Fd,
+    words: usize,
+    access: MappingAccess,
+) -> Result<&'static [AtomicU64], Errno> {
     let bytes = words * size_of::<AtomicU64>();
     if file_id(fd.raw())?.bytes < bytes as u64 {
         return Err(Errno(libc::EINVAL));
     }
     let protection = match access {
-        Access::Read => libc::PROT_READ,
-        Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        MappingAccess::Read => libc::PROT_READ,
+        MappingAccess::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
     };
     let address = map(bytes, protection, libc::MAP_SHARED, fd.raw())?;
     // SAFETY: `map` returned fresh memory of that length, page-aligned, never unmapped; words are atomic, so other
@@ -320,12 +324,12 @@ fn unmap(address: *mut c_void, bytes: usize) {
 
 /// Zeroed private memory, unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct ZeroedRoom {
     address: *mut c_void,
     bytes: usize,
 }
 
-impl Room {
+impl ZeroedRoom {
     pub(crate) fn new(bytes: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let address = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
@@ -338,7 +342,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ZeroedRoom {
     fn drop(&mut self) {
         unmap(self.address, self.bytes);
     }

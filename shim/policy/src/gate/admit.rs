@@ -6,10 +6,10 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::compute::Tally;
 use tranche_shm::lease::Lease;
 
-use super::measure::Glance;
-use super::room::Waiting;
-use super::state::Of;
-use super::{Gate, Host, Launch, Pass, Place, Spent, passes};
+use super::measure::CompletionGlance;
+use super::room::ProcessWork;
+use super::state::DeviceWord;
+use super::{Gate, Host, Launch, LaunchTarget, Pass, Spent, passes};
 
 /// Age of the heartbeat from which the daemon counts as away, in nanoseconds of this process's clock.
 ///
@@ -44,7 +44,13 @@ struct Opened {
 impl Gate<'_> {
     /// Waits until the lease is open and there is room in its depth. `spent` launches of the thread's were not counted
     /// yet.
-    pub(super) fn admit(&self, place: Place, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
+    pub(super) fn admit(
+        &self,
+        place: LaunchTarget,
+        spent: Spent,
+        host: &impl Host,
+        launch: &impl Launch,
+    ) -> Pass {
         let now = self.now(host);
         let uncounted = match self.look_up(now) {
             Ok(opened) => match self.try_begin(place, spent, opened, now) {
@@ -68,7 +74,13 @@ impl Gate<'_> {
     }
 
     /// Lets a launch begin if there is room; otherwise gives what there is instead.
-    fn try_begin(&self, place: Place, spent: Spent, opened: Opened, now: u64) -> Result<Pass, Waiting> {
+    fn try_begin(
+        &self,
+        place: LaunchTarget,
+        spent: Spent,
+        opened: Opened,
+        now: u64,
+    ) -> Result<Pass, ProcessWork> {
         let _turn = self.state.turn();
         let seen = self.look_again(place, spent, opened.word, now);
         let watched = opened.lease.governed && self.fits(place.device, &seen, opened.lease).ok_or(seen)?;
@@ -76,24 +88,24 @@ impl Gate<'_> {
     }
 
     /// Lets a launch begin whether there is room or not.
-    fn begin_regardless(&self, place: Place, opened: Opened, now: u64) -> Pass {
+    fn begin_regardless(&self, place: LaunchTarget, opened: Opened, now: u64) -> Pass {
         let _turn = self.state.turn();
         let seen = self.look_again(place, Spent::default(), opened.word, now);
         self.give_up_waiting(place.device);
         self.begin(place, opened.word, false, &seen, now)
     }
 
-    fn look_again(&self, place: Place, spent: Spent, word: u64, now: u64) -> Waiting {
+    fn look_again(&self, place: LaunchTarget, spent: Spent, word: u64, now: u64) -> ProcessWork {
         self.count(spent);
         self.note_turn(place.device, word, now);
-        let mut seen = self.look(place, Glance::at(now));
+        let mut seen = self.look(place, CompletionGlance::at(now));
         self.close_gap(place.device, now, &mut seen);
         seen
     }
 
     /// Ends a wait for work that may never end: a thread can be gone from within the driver.
     fn give_up_waiting(&self, device: DeviceSlot) {
-        self.state.set(device, Of::Entering, 0);
+        self.state.set(device, DeviceWord::Entering, 0);
         self.let_go(device);
     }
 
@@ -115,7 +127,7 @@ impl Gate<'_> {
 
     /// Records a waiting thread: the slice has more work than it has outstanding.
     #[cold]
-    fn wait(&self, place: Place, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
+    fn wait(&self, place: LaunchTarget, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {
         self.mark_tail(place, spent, launch);
         let waiting = self.record.tally(Tally::Waiting);
         waiting.fetch_add(1, Relaxed);
@@ -125,7 +137,7 @@ impl Gate<'_> {
         pass
     }
 
-    fn wait_for_room(&self, place: Place, host: &impl Host) -> Pass {
+    fn wait_for_room(&self, place: LaunchTarget, host: &impl Host) -> Pass {
         let mut progress: Option<(u64, u64)> = None;
         loop {
             let opened = self.opened(host);

@@ -11,7 +11,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::compute::Tally;
 
 use super::Gate;
-use super::state::{About, Of, SEVERAL, places};
+use super::state::{About, DeviceWord, SEVERAL, places};
 use super::unmarked::Unmarked;
 
 /// Completions that make a measurement, if less time passed than [`LONG_NS`].
@@ -20,7 +20,7 @@ const LONG_NS: u64 = 2_000_000;
 
 /// A moment at which completions are looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Glance {
+pub(super) struct CompletionGlance {
     pub(super) now: u64,
     /// Stream that the driver has just reported as done; 0 for none.
     pub(super) stream: u64,
@@ -30,7 +30,7 @@ pub(super) struct Glance {
     pub(super) through: bool,
 }
 
-impl Glance {
+impl CompletionGlance {
     pub(super) const fn at(now: u64) -> Self {
         Self { now, stream: 0, exact: false, through: false }
     }
@@ -49,18 +49,18 @@ impl Gate<'_> {
 
     /// Brings a device's clock up to now.
     fn advance(&self, device: DeviceSlot, now: u64) {
-        let passed = now.saturating_sub(self.state.get(device, Of::Looked));
+        let passed = now.saturating_sub(self.state.get(device, DeviceWord::Looked));
         if passed > 0 {
-            let streams = self.state.get(device, Of::Streams).max(1);
-            self.state.add(device, Of::Clock, passed / streams);
-            self.state.set(device, Of::Looked, now);
-            self.state.set(device, Of::Glance, passed);
+            let streams = self.state.get(device, DeviceWord::Streams).max(1);
+            self.state.add(device, DeviceWord::Clock, passed / streams);
+            self.state.set(device, DeviceWord::Looked, now);
+            self.state.set(device, DeviceWord::Glance, passed);
         }
     }
 
     /// Takes note of all marks that were reached; gives how many streams of a device have some pending.
-    pub(super) fn collect(&self, device: DeviceSlot, glance: Glance) -> u64 {
-        let before = self.state.get(device, Of::Done);
+    pub(super) fn collect(&self, device: DeviceSlot, glance: CompletionGlance) -> u64 {
+        let before = self.state.get(device, DeviceWord::Done);
         self.advance(device, glance.now);
         for place in places(self.state.pending().load(Relaxed)) {
             let sequence = self.state.about(place, About::Sequence) as u32;
@@ -71,19 +71,20 @@ impl Gate<'_> {
                 self.note_done(place, there, glance);
             }
         }
-        let streams = self.state.get(device, Of::Streams);
+        let streams = self.state.get(device, DeviceWord::Streams);
         let unmarked = if glance.through { self.take_unmarked(device) } else { Unmarked::default() };
-        if self.state.get(device, Of::Done) != before {
+        if self.state.get(device, DeviceWord::Done) != before {
             if streams == 0 {
                 // They are done within the time that was taken for those with marks.
-                self.state.add(device, Of::Done, unmarked.kernels + unmarked.moved);
-                self.state.add(device, Of::Kernels, unmarked.kernels);
+                self.state.add(device, DeviceWord::Done, unmarked.kernels + unmarked.moved);
+                self.state.add(device, DeviceWord::Kernels, unmarked.kernels);
                 self.note_alike(device, unmarked.like, unmarked.moved);
             }
             // Who looks often sees little too late.
-            let just_now = self.state.get(device, Of::Glance) <= self.state.get(device, Of::Cost) / 4;
+            let just_now =
+                self.state.get(device, DeviceWord::Glance) <= self.state.get(device, DeviceWord::Cost) / 4;
             // What is learnt for each by itself is learnt before another kind comes in between.
-            let alike = just_now && !matches!(self.state.get(device, Of::Graph), 0 | SEVERAL);
+            let alike = just_now && !matches!(self.state.get(device, DeviceWord::Graph), 0 | SEVERAL);
             self.measure(
                 device,
                 glance.exact || streams > 0 || just_now,
@@ -98,33 +99,37 @@ impl Gate<'_> {
     }
 
     /// A mark was reached.
-    fn note_done(&self, place: usize, device: DeviceSlot, glance: Glance) {
+    fn note_done(&self, place: usize, device: DeviceSlot, glance: CompletionGlance) {
         let about = |about| self.state.about(place, about);
         let (kernels, graph, clock) =
-            (about(About::Kernels), about(About::Graph), self.state.get(device, Of::Clock));
+            (about(About::Kernels), about(About::Graph), self.state.get(device, DeviceWord::Clock));
         let launches = kernels + about(About::Graphs);
         self.state.set_pending(place, false);
-        self.state.add(device, Of::Done, launches);
-        self.state.add(device, Of::Kernels, kernels);
-        self.state.add(device, Of::Cost, clock.saturating_sub(about(About::Start)));
-        self.state.set(device, Of::Bound, self.state.get(device, Of::Bound) | about(About::Foreign));
+        self.state.add(device, DeviceWord::Done, launches);
+        self.state.add(device, DeviceWord::Kernels, kernels);
+        self.state.add(device, DeviceWord::Cost, clock.saturating_sub(about(About::Start)));
+        self.state.set(
+            device,
+            DeviceWord::Bound,
+            self.state.get(device, DeviceWord::Bound) | about(About::Foreign),
+        );
         self.note_alike(device, graph, about(About::Graphs));
         if launches == 1 && about(About::Came) != 0 {
             self.learn_width(place, device, glance);
         }
-        self.state.set(device, Of::Foreign, 0);
+        self.state.set(device, DeviceWord::Foreign, 0);
         if !self.begin_stream(device, about(About::Stream), clock) {
-            let streams = self.state.get(device, Of::Streams);
-            self.state.set(device, Of::Streams, streams.saturating_sub(1));
+            let streams = self.state.get(device, DeviceWord::Streams);
+            self.state.set(device, DeviceWord::Streams, streams.saturating_sub(1));
         }
     }
 
     /// Takes in the completion of `count` graphs or transfers of one key.
     fn note_alike(&self, device: DeviceSlot, key: u64, count: u64) {
         if count > 0 {
-            let first = self.state.add(device, Of::Graphs, count) == 0;
-            let same = first || self.state.get(device, Of::Graph) == key;
-            self.state.set(device, Of::Graph, if same { key } else { SEVERAL });
+            let first = self.state.add(device, DeviceWord::Graphs, count) == 0;
+            let same = first || self.state.get(device, DeviceWord::Graph) == key;
+            self.state.set(device, DeviceWord::Graph, if same { key } else { SEVERAL });
         }
     }
 
@@ -143,7 +148,7 @@ impl Gate<'_> {
 
     /// A new turn has begun: until something of ours is done, another may be on the GPU.
     pub(super) fn begin_turn(&self, device: DeviceSlot) {
-        self.state.set(device, Of::Foreign, 1);
+        self.state.set(device, DeviceWord::Foreign, 1);
         for place in self.state.pending_on(device) {
             self.state.mark(place, About::Foreign).store(1, Relaxed);
         }
@@ -151,7 +156,9 @@ impl Gate<'_> {
     }
 
     fn begin_measuring(&self, device: DeviceSlot) {
-        for of in [Of::Kernels, Of::Graphs, Of::Graph, Of::Cost, Of::Bound] {
+        for of in
+            [DeviceWord::Kernels, DeviceWord::Graphs, DeviceWord::Graph, DeviceWord::Cost, DeviceWord::Bound]
+        {
             self.state.set(device, of, 0);
         }
     }
@@ -160,8 +167,8 @@ impl Gate<'_> {
     /// `solid` was done at some time before now, so that it took this long at most.
     fn measure(&self, device: DeviceSlot, solid: bool, all: bool) {
         let of = |of| self.state.get(device, of);
-        let (kernels, graphs, cost) = (of(Of::Kernels), of(Of::Graphs), of(Of::Cost));
-        let (launches, bound) = (kernels + graphs, of(Of::Bound) != 0 && self.launch_ns() != 0);
+        let (kernels, graphs, cost) = (of(DeviceWord::Kernels), of(DeviceWord::Graphs), of(DeviceWord::Cost));
+        let (launches, bound) = (kernels + graphs, of(DeviceWord::Bound) != 0 && self.launch_ns() != 0);
         let enough = all || launches >= ENOUGH || cost >= LONG_NS && !bound;
         if launches == 0 || !enough {
             return;
@@ -179,10 +186,10 @@ impl Gate<'_> {
             if solid {
                 self.note_length(cost / kernels, cost);
             }
-        } else if of(Of::Graph) != SEVERAL {
+        } else if of(DeviceWord::Graph) != SEVERAL {
             let theirs = cost.saturating_sub(kernels.saturating_mul(self.kernel_ns()));
-            let before = self.state.graph_ns(of(Of::Graph)).unwrap_or(0);
-            self.state.set_graph_ns(of(Of::Graph), learnt(before, theirs / graphs, solid));
+            let before = self.state.graph_ns(of(DeviceWord::Graph)).unwrap_or(0);
+            self.state.set_graph_ns(of(DeviceWord::Graph), learnt(before, theirs / graphs, solid));
             if solid {
                 self.note_length(theirs / graphs, cost);
             }

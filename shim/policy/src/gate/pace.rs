@@ -3,14 +3,16 @@
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use tranche_shm::DeviceSlot;
-use tranche_shm::compute::{MARKS, Mark, Tally};
+use tranche_shm::compute::{CompletionMark, MARKS, Tally};
 use tranche_shm::lease::Lease;
 
-use super::measure::Glance;
-use super::room::Waiting;
-use super::state::{About, Of, SEVERAL, bump};
+use super::measure::CompletionGlance;
+use super::room::ProcessWork;
+use super::state::{About, DeviceWord, SEVERAL, bump};
 use super::unmarked::Unmarked;
-use super::{Gate, Grant, Host, Launch, MARKS_IN_DEPTH, MOST_GRANTED, Pass, Place, SPACING_NS, Spent, Work};
+use super::{
+    Gate, Grant, Host, Launch, LaunchTarget, MARKS_IN_DEPTH, MOST_GRANTED, Pass, SPACING_NS, Spent, Work,
+};
 
 /// Time without a launch after which nothing is outstanding, in nanoseconds.
 ///
@@ -27,22 +29,29 @@ impl Gate<'_> {
             && launches > 0
         {
             bump(self.record.tally(Tally::Launches), launches.into());
-            self.state.add(device, Of::Unmarked, launches.into());
-            self.state.add(device, Of::Entered, launches.into());
+            self.state.add(device, DeviceWord::Unmarked, launches.into());
+            self.state.add(device, DeviceWord::Entered, launches.into());
             let estimate = u64::from(launches).saturating_mul(self.kernel_ns());
-            self.state.add(device, Of::Stretch, estimate);
+            self.state.add(device, DeviceWord::Stretch, estimate);
         }
     }
 
     /// A launch is about to be made.
-    pub(super) fn begin(&self, place: Place, word: u64, watched: bool, seen: &Waiting, now: u64) -> Pass {
+    pub(super) fn begin(
+        &self,
+        place: LaunchTarget,
+        word: u64,
+        watched: bool,
+        seen: &ProcessWork,
+        now: u64,
+    ) -> Pass {
         let device = place.device;
         let fresh = self.record.busy_since_ns(device).load(Relaxed) == 0;
         if fresh {
             self.record.busy_since_ns(device).store(now.max(1), Release);
-            self.state.set(device, Of::Stretch, 0);
+            self.state.set(device, DeviceWord::Stretch, 0);
         }
-        self.state.add(device, Of::Entering, 1);
+        self.state.add(device, DeviceWord::Entering, 1);
         let streams = if seen.own == 0 { seen.streams + 1 } else { 0 };
         Pass { word, fresh, watched, now, streams }
     }
@@ -50,17 +59,17 @@ impl Gate<'_> {
     /// A turn of the lease under which nothing was launched yet: who had the GPU before may be on it still.
     pub(super) fn note_turn(&self, device: DeviceSlot, word: u64, now: u64) {
         let turn = u64::from(Lease::turn(word)) + 1;
-        if self.state.get(device, Of::Turn) != turn {
-            self.collect(device, Glance::at(now));
-            self.state.set(device, Of::Turn, turn);
+        if self.state.get(device, DeviceWord::Turn) != turn {
+            self.collect(device, CompletionGlance::at(now));
+            self.state.set(device, DeviceWord::Turn, turn);
             self.begin_turn(device);
         }
     }
 
     /// A program that never waits for its work is found to have had none for a while only now.
-    pub(super) fn close_gap(&self, device: DeviceSlot, now: u64, seen: &mut Waiting) {
+    pub(super) fn close_gap(&self, device: DeviceSlot, now: u64, seen: &mut ProcessWork) {
         let since = self.record.busy_since_ns(device).load(Relaxed);
-        let stretch = self.state.get(device, Of::Stretch);
+        let stretch = self.state.get(device, DeviceWord::Stretch);
         let mostly_idle = now.saturating_sub(since) > stretch.saturating_mul(2).saturating_add(GAP_NS);
         let gone = seen.marks == 0 && seen.entering == 0 && (seen.launches == 0 || mostly_idle);
         if since != 0 && gone {
@@ -76,9 +85,9 @@ impl Gate<'_> {
     pub(super) fn stamp_idle(&self, device: DeviceSlot, now: u64, exact: bool) {
         let since = self.record.busy_since_ns(device).swap(0, Release);
         let elapsed = now.saturating_sub(since);
-        let likely = self.state.get(device, Of::Stretch).saturating_add(SPACING_NS);
+        let likely = self.state.get(device, DeviceWord::Stretch).saturating_add(SPACING_NS);
         // At the check before, there was work still.
-        let least = elapsed.saturating_sub(self.state.get(device, Of::Glance));
+        let least = elapsed.saturating_sub(self.state.get(device, DeviceWord::Glance));
         let busy = if exact || elapsed <= likely.saturating_mul(2) { elapsed } else { likely.max(least) };
         if since != 0 {
             self.record.busy_ns(device).fetch_add(busy, Release);
@@ -86,11 +95,11 @@ impl Gate<'_> {
     }
 
     /// A launch that was let through failed. If it was the first after an idle time, there is nothing after all.
-    pub(super) fn fail(&self, place: Place, pass: Pass, host: &impl Host) {
+    pub(super) fn fail(&self, place: LaunchTarget, pass: Pass, host: &impl Host) {
         let guard = self.state.turn();
         self.taken(place.device);
         let now = host.now_ns();
-        let idle = pass.fresh && self.look(place, Glance::at(now)).is_idle();
+        let idle = pass.fresh && self.look(place, CompletionGlance::at(now)).is_idle();
         if idle {
             self.stamp_idle(place.device, now, true);
         }
@@ -102,12 +111,12 @@ impl Gate<'_> {
 
     /// A launch that was let through is with the driver, or refused.
     fn taken(&self, device: DeviceSlot) {
-        let entering = self.state.get(device, Of::Entering);
-        self.state.set(device, Of::Entering, entering.saturating_sub(1));
+        let entering = self.state.get(device, DeviceWord::Entering);
+        self.state.set(device, DeviceWord::Entering, entering.saturating_sub(1));
     }
 
     /// Enters a launch that the driver has taken, and marks it if that is due.
-    pub(super) fn enter(&self, place: Place, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
+    pub(super) fn enter(&self, place: LaunchTarget, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
         let lease = Lease::decode(pass.word);
         let guard = self.state.turn();
         let spacing = self.spacing_ns(place.device, lease, pass);
@@ -139,7 +148,7 @@ impl Gate<'_> {
         if !lease.bell {
             return (depth_ns / (MARKS_IN_DEPTH / 2)).max(SPACING_NS.min(depth_ns / 2));
         }
-        let several = pass.streams > 1 || self.state.get(device, Of::Streams) > 1;
+        let several = pass.streams > 1 || self.state.get(device, DeviceWord::Streams) > 1;
         let kernel = self.kernel_ns();
         if several && kernel >= BRIEF_NS {
             return kernel;
@@ -156,7 +165,7 @@ impl Gate<'_> {
     }
 
     /// A thread is about to wait: what no mark stands behind would never be found done meanwhile.
-    pub(super) fn mark_tail(&self, place: Place, spent: Spent, launch: &impl Launch) {
+    pub(super) fn mark_tail(&self, place: LaunchTarget, spent: Spent, launch: &impl Launch) {
         let guard = self.state.turn();
         self.count(spent);
         let any = self.unmarked(place.device) > 0;
@@ -167,7 +176,13 @@ impl Gate<'_> {
     }
 
     /// Writes a mark down behind all that has none; nothing if the ring is full.
-    fn place_mark(&self, place: Place, work: Work, estimate_ns: u64, pass: Option<Pass>) -> Option<u32> {
+    fn place_mark(
+        &self,
+        place: LaunchTarget,
+        work: Work,
+        estimate_ns: u64,
+        pass: Option<Pass>,
+    ) -> Option<u32> {
         let sequence = (self.state.sequence().load(Relaxed) as u32).wrapping_add(1);
         let at = sequence as usize % MARKS;
         if self.state.pending().load(Relaxed) >> at & 1 != 0 {
@@ -188,14 +203,14 @@ impl Gate<'_> {
         set(About::Estimate, estimate_ns);
         self.date_mark(at, place, pass);
         let estimate_us = u32::try_from(estimate_ns / 1000).unwrap_or(u32::MAX);
-        self.record.marks().submit(Mark { sequence, device: place.device, estimate_us });
+        self.record.marks().submit(CompletionMark { sequence, device: place.device, estimate_us });
         self.state.sequence().store(sequence.into(), Relaxed);
         self.state.set_pending(at, true);
         Some(sequence)
     }
 
     /// Time at which a mark's stream came to it, as far as that is known.
-    fn date_mark(&self, at: usize, place: Place, pass: Option<Pass>) {
+    fn date_mark(&self, at: usize, place: LaunchTarget, pass: Option<Pass>) {
         let of = |of| self.state.get(place.device, of);
         let before = self
             .state
@@ -204,8 +219,8 @@ impl Gate<'_> {
         let (start, foreign) = match before {
             Some(other) => (self.state.about(other, About::Start), self.state.about(other, About::Foreign)),
             None => {
-                self.state.add(place.device, Of::Streams, 1);
-                (of(Of::Clock), of(Of::Foreign))
+                self.state.add(place.device, DeviceWord::Streams, 1);
+                (of(DeviceWord::Clock), of(DeviceWord::Foreign))
             }
         };
         let set = |about, value| self.state.mark(at, about).store(value, Relaxed);
@@ -216,7 +231,7 @@ impl Gate<'_> {
         self.spare(place.device, came.map_or(0, |pass| pass.streams));
         set(About::Came, came.map_or(0, |pass| pass.now));
         set(About::Streams, came.map_or(0, |pass| pass.streams));
-        set(About::Entered, of(Of::Entered));
+        set(About::Entered, of(DeviceWord::Entered));
     }
 
     /// Launches of a thread until the next mark is due.

@@ -3,9 +3,9 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
-use super::measure::Glance;
-use super::state::{About, Of};
-use super::{Gate, Place, UNKNOWN_LAUNCHES};
+use super::measure::CompletionGlance;
+use super::state::{About, DeviceWord};
+use super::{Gate, LaunchTarget, UNKNOWN_LAUNCHES};
 
 /// Sleep of a thread that waits for room, in nanoseconds; longer each time if the work is overdue.
 const NAP_NS: u64 = 50_000;
@@ -13,7 +13,7 @@ const LONG_NAP_NS: u64 = 1_000_000;
 
 /// Outstanding work of a process on a device.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct ProcessWork {
     /// GPU time, as estimated.
     pub(super) estimate_ns: u64,
     pub(super) launches: u64,
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
     next: Option<(i64, u64)>,
 }
 
-impl Waiting {
+impl ProcessWork {
     /// Tests if one more launch may join by what is outstanding alone. `alone_ns` is what each launch in a stream
     /// takes at least.
     fn fits(&self, lease: Lease, alone_ns: u64) -> bool {
@@ -63,28 +63,28 @@ impl Waiting {
 
 impl Gate<'_> {
     /// Takes in completions and returns the outstanding work on a device, as a launch finds it.
-    pub(super) fn look(&self, place: Place, glance: Glance) -> Waiting {
+    pub(super) fn look(&self, place: LaunchTarget, glance: CompletionGlance) -> ProcessWork {
         let device = place.device;
         let streams = self.collect(device, glance);
         let of = |of| self.state.get(device, of);
-        let (kernel, entering) = (self.kernel_ns(), of(Of::Entering));
-        let kernels = of(Of::Unmarked) + entering;
-        let mut seen = Waiting {
+        let (kernel, entering) = (self.kernel_ns(), of(DeviceWord::Entering));
+        let kernels = of(DeviceWord::Unmarked) + entering;
+        let mut seen = ProcessWork {
             launches: self.unmarked(device) + entering,
             entering,
             streams: streams + entering,
             estimate_ns: self.unmarked_ns(device).saturating_add(entering.saturating_mul(kernel)),
-            unknown: self.launch_ns() == 0 && (kernels > 0 && kernel == 0 || of(Of::Moved) > 0),
-            done: of(Of::Done),
-            ..Waiting::default()
+            unknown: self.launch_ns() == 0 && (kernels > 0 && kernel == 0 || of(DeviceWord::Moved) > 0),
+            done: of(DeviceWord::Done),
+            ..ProcessWork::default()
         };
         for at in self.state.pending_on(device) {
-            self.add_pending(at, place.stream, of(Of::Clock), streams, &mut seen);
+            self.add_pending(at, place.stream, of(DeviceWord::Clock), streams, &mut seen);
         }
         seen
     }
 
-    fn add_pending(&self, at: usize, stream: u64, clock: u64, streams: u64, seen: &mut Waiting) {
+    fn add_pending(&self, at: usize, stream: u64, clock: u64, streams: u64, seen: &mut ProcessWork) {
         let about = |about| self.state.about(at, about);
         let launches = about(About::Kernels) + about(About::Graphs);
         let estimate = about(About::Estimate);
@@ -105,7 +105,7 @@ impl Gate<'_> {
     /// Decides on a launch beside the outstanding work: `None` holds it.
     ///
     /// `Some(true)` lets it pass to be watched, alone or beside other streams.
-    pub(super) fn fits(&self, device: DeviceSlot, seen: &Waiting, lease: Lease) -> Option<bool> {
+    pub(super) fn fits(&self, device: DeviceSlot, seen: &ProcessWork, lease: Lease) -> Option<bool> {
         if self.is_held(device) {
             return seen.is_idle().then_some(true);
         }

@@ -20,7 +20,7 @@ const PROBES: usize = 8;
 
 /// State of a device. Order is layout.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Of {
+pub(super) enum DeviceWord {
     /// Kernels that no mark stands behind yet.
     Unmarked,
     /// Launches that were let through and that the driver has not taken yet.
@@ -57,13 +57,13 @@ pub(super) enum Of {
     AloneNow,
     /// Launches seen alone in this window.
     Alones,
-    /// Value of [`Of::Entered`] at the last launch that ran alone.
+    /// Value of [`DeviceWord::Entered`] at the last launch that ran alone.
     AloneAt,
     /// 1 if the next launch is to run alone.
     Hold,
     /// Number of consecutive launches that took too long.
     Slow,
-    /// Value of [`Of::Entered`] from which one more stream is tried.
+    /// Value of [`DeviceWord::Entered`] from which one more stream is tried.
     TryAt,
     /// Failures of such tries less successes.
     Failed,
@@ -104,17 +104,17 @@ pub(super) enum About {
     Came,
     /// Streams that had work then, its own included.
     Streams,
-    /// Value of [`Of::Entered`] then.
+    /// Value of [`DeviceWord::Entered`] then.
     Entered,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State<'a> {
+pub(super) struct GateState<'a> {
     words: &'a [AtomicU64; WORDS],
     pause: Pause,
 }
 
-impl<'a> State<'a> {
+impl<'a> GateState<'a> {
     #[inline]
     pub(super) fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
         Some(Self { words: words.first_chunk()?, pause })
@@ -150,27 +150,27 @@ impl<'a> State<'a> {
         &self.words[6]
     }
 
-    pub(super) fn device(self, device: DeviceSlot, of: Of) -> &'a AtomicU64 {
+    pub(super) fn device(self, device: DeviceSlot, of: DeviceWord) -> &'a AtomicU64 {
         &self.words[HEAD + device.index() * DEVICE_WORDS + of as usize]
     }
 
-    pub(super) fn get(self, device: DeviceSlot, of: Of) -> u64 {
+    pub(super) fn get(self, device: DeviceSlot, of: DeviceWord) -> u64 {
         self.device(device, of).load(Relaxed)
     }
 
-    pub(super) fn set(self, device: DeviceSlot, of: Of, value: u64) {
+    pub(super) fn set(self, device: DeviceSlot, of: DeviceWord, value: u64) {
         self.device(device, of).store(value, Relaxed);
     }
 
     /// Adds to a value and returns the former one.
     ///
     /// The writer has the [turn](State::turn), so that no atomic addition is needed: those cost more than all the rest.
-    pub(super) fn add(self, device: DeviceSlot, of: Of, value: u64) -> u64 {
+    pub(super) fn add(self, device: DeviceSlot, of: DeviceWord, value: u64) -> u64 {
         bump(self.device(device, of), value)
     }
 
     /// Returns a value and sets it to zero.
-    pub(super) fn take(self, device: DeviceSlot, of: Of) -> u64 {
+    pub(super) fn take(self, device: DeviceSlot, of: DeviceWord) -> u64 {
         let taken = self.get(device, of);
         self.set(device, of, 0);
         taken

@@ -266,7 +266,7 @@ fn a_refused_launch_leaves_no_trace() {
         fn is_captured(&self) -> bool {
             false
         }
-        fn place(&self) -> Option<Place> {
+        fn place(&self) -> Option<LaunchTarget> {
             self.0.place()
         }
         fn launch(&self) -> i32 {
@@ -364,7 +364,7 @@ impl World {
     }
 
     fn streams_counted(&self) -> u64 {
-        self.gate().state.get(DeviceSlot::new(DEVICE).unwrap(), state::Of::Streams)
+        self.gate().state.get(DeviceSlot::new(DEVICE).unwrap(), state::DeviceWord::Streams)
     }
 
     fn take(&self, step: &Step) {

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::measure::Glance;
+use super::measure::CompletionGlance;
 use super::state::{About, places};
-use super::{Awaited, Gate, Host, Pending, Place, Spent};
+use super::{Awaited, Gate, Host, LaunchTarget, Pending, Spent};
 
 /// A wait that takes so long ends with what was waited for. What has ended before is waited for in no time.
 const WAITED_NS: u64 = 10_000;
@@ -21,7 +21,14 @@ impl Gate<'_> {
 
     /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
     /// the wait began.
-    pub fn waited(&self, spent: Spent, what: Awaited, place: Place, before: Pending, host: &impl Host) {
+    pub fn waited(
+        &self,
+        spent: Spent,
+        what: Awaited,
+        place: LaunchTarget,
+        before: Pending,
+        host: &impl Host,
+    ) {
         let now = self.now(host);
         let guard = self.state.turn();
         self.count(spent);
@@ -31,7 +38,7 @@ impl Gate<'_> {
         let stream = if what == Awaited::Stream { place.stream } else { 0 };
         let through = what != Awaited::Event;
         let exact = before.any || before.asked != 0 && now.saturating_sub(before.asked) >= WAITED_NS;
-        let seen = self.look(place, Glance { now, stream, exact, through });
+        let seen = self.look(place, CompletionGlance { now, stream, exact, through });
         let idle = seen.is_idle() && self.record.busy_since_ns(place.device).load(Relaxed) != 0;
         if idle {
             self.stamp_idle(place.device, now, exact);

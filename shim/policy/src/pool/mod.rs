@@ -17,10 +17,10 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{Daemon, Refused, Reservation};
+use crate::charge::{ChargeRefused, DaemonLink, Reservation};
 use crate::extent::{BLOCK, Extent};
-use crate::ledger::{Claim, Denied, Ledger, Owner};
-use crate::table::{Cursor, Entry, Full, Kind};
+use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
+use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
 /// The driver's queries about pools.
 pub trait PoolUse {
@@ -53,26 +53,26 @@ impl<F: Fn(u64) -> Option<u64>> PoolUse for F {
     }
 }
 
-/// One begun call in the link of an entry of [`Kind::Pool`]; the lower half counts calls under way.
+/// One begun call in the link of an entry of [`EntryKind::Pool`].
 ///
-/// Its units are its charge; its detail has live units in the lower half and units lent to other processes in the
-/// upper.
+/// The lower half counts calls under way. The entry's units are its charge; its detail has live units in the lower half
+/// and units lent to other processes in the upper.
 pub(crate) const BEGUN: u64 = 1 << 32;
 const UNDER_WAY: u64 = 1;
 
 /// Live units of a pool.
-const fn live(entry: &Entry) -> u32 {
+const fn live(entry: &TableEntry) -> u32 {
     entry.detail as u32
 }
 
 /// Units of a pool that are charged as shared with other processes.
-pub(crate) const fn lent(entry: &Entry) -> Units {
+pub(crate) const fn lent(entry: &TableEntry) -> Units {
     Units::new((entry.detail >> 32) as u32)
 }
 
 /// The entry of the pool with `lent` units lent.
-pub(crate) fn with_lent(entry: Entry, lent: Units) -> Entry {
-    Entry {
+pub(crate) fn with_lent(entry: TableEntry, lent: Units) -> TableEntry {
+    TableEntry {
         detail: u64::from(lent.get()) << 32 | u64::from(live(&entry)),
         link: entry.link.wrapping_add(BEGUN),
         ..entry
@@ -87,11 +87,11 @@ impl<'a> Ledger<'a> {
         &self,
         pool: u64,
         claim: Claim,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         keeps: &impl PoolUse,
         driver: impl FnOnce() -> Result<u64, E>,
         undo: impl Fn(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         let units = claim.extent.worst();
         let worst = whole_steps(units, keeps.step(claim.device));
         let reserved = self.tenant.charge(claim.device, worst, daemon)?;
@@ -106,12 +106,12 @@ impl<'a> Ledger<'a> {
                     keeps.shrink(of_driver(pool));
                 }
                 self.settle_pool(pool, keeps);
-                return Err(Denied::Driver(error));
+                return Err(ClaimDenied::Driver(error));
             }
         };
         point("pool: driver");
-        let entry = Entry { link: pool, ..self.streamed(claim.device, units) };
-        let put = self.table.put(Kind::Streamed, pointer, entry);
+        let entry = TableEntry { link: pool, ..self.streamed(claim.device, units) };
+        let put = self.table.put(EntryKind::Streamed, pointer, entry);
         if let Ok(Some(gone)) = put {
             self.shrink_live(gone.link, gone.detail);
         }
@@ -119,11 +119,11 @@ impl<'a> Ledger<'a> {
         point("pool: paid");
         self.end(pool);
         if put.is_err() || paid.is_err() {
-            self.table.take(Kind::Streamed, pointer, u64::MAX);
+            self.table.take(EntryKind::Streamed, pointer, u64::MAX);
             self.shrink_live(pool, u64::from(units.get()));
             undo(pointer);
             self.settle_pool(pool, keeps);
-            return Err(Denied::OutOfMemory);
+            return Err(ClaimDenied::OutOfMemory);
         }
         Ok(pointer)
     }
@@ -133,11 +133,11 @@ impl<'a> Ledger<'a> {
         &self,
         pool: u64,
         extent: Extent,
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         keeps: &impl PoolUse,
         mut driver: impl FnMut() -> Result<u64, E>,
         undo: impl Fn(u64),
-    ) -> Result<u64, Denied<E>> {
+    ) -> Result<u64, ClaimDenied<E>> {
         self.allocate_on_each(0, (pool, extent), daemon, keeps, (&mut driver, &undo))
     }
 
@@ -146,11 +146,11 @@ impl<'a> Ledger<'a> {
         &self,
         index: usize,
         (pool, extent): (u64, Extent),
-        daemon: &impl Daemon,
+        daemon: &impl DaemonLink,
         keeps: &impl PoolUse,
         (driver, undo): Calls<'_, E>,
-    ) -> Result<u64, Denied<E>> {
-        let Some(device) = self.device(index) else { return driver().map_err(Denied::Driver) };
+    ) -> Result<u64, ClaimDenied<E>> {
+        let Some(device) = self.device(index) else { return driver().map_err(ClaimDenied::Driver) };
         let claim = Claim { device, extent, owner: Owner::NOBODY };
         let on_others = || {
             let made = self.allocate_on_each(index + 1, (pool, extent), daemon, keeps, (driver, undo));
@@ -164,8 +164,8 @@ impl<'a> Ledger<'a> {
         let name = on_device(pool, device);
         match self.allocate_from_pool(name, claim, daemon, keeps, on_others, drop_others) {
             Ok(named) => Ok(of_driver(named)),
-            Err(Denied::OutOfMemory) => Err(Denied::OutOfMemory),
-            Err(Denied::Driver(denied)) => Err(denied),
+            Err(ClaimDenied::OutOfMemory) => Err(ClaimDenied::OutOfMemory),
+            Err(ClaimDenied::Driver(denied)) => Err(denied),
         }
     }
 
@@ -182,15 +182,15 @@ impl<'a> Ledger<'a> {
 
     /// True if the pointer came from a pool.
     pub fn is_streamed(&self, pointer: u64) -> bool {
-        self.table.find(Kind::Streamed, pointer).is_some() || self.is_anywhere(pointer)
+        self.table.find(EntryKind::Streamed, pointer).is_some() || self.is_anywhere(pointer)
     }
 
     /// True if the pointer came from a pool of any device: it is entered with each device, the first too.
     fn is_anywhere(&self, pointer: u64) -> bool {
         self.tenant.control.device_count() > 1
-            && self
-                .device(0)
-                .is_some_and(|first| self.table.find(Kind::Streamed, on_device(pointer, first)).is_some())
+            && self.device(0).is_some_and(|first| {
+                self.table.find(EntryKind::Streamed, on_device(pointer, first)).is_some()
+            })
     }
 
     /// Lets `driver` free a pointer in stream order.
@@ -214,8 +214,8 @@ impl<'a> Ledger<'a> {
 
     /// Ends an entry of a pointer that the driver has freed, if it was made by `stamp`.
     fn free_one(&self, pointer: u64, stamp: u64, keeps: &impl PoolUse) {
-        if let Some(entry) = self.table.take(Kind::Streamed, pointer, stamp) {
-            match self.few.find(Kind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
+        if let Some(entry) = self.table.take(EntryKind::Streamed, pointer, stamp) {
+            match self.few.find(EntryKind::Pool, entry.link).filter(|pool| pool.serial < entry.serial) {
                 Some(pool) => {
                     self.shrink_live(entry.link, entry.detail);
                     if lent(&pool) > Units::ZERO {
@@ -231,7 +231,7 @@ impl<'a> Ledger<'a> {
     /// Lowers the charge of every pool to what it keeps; `trim` may make a pool free memory first.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
         let mut cursor = Cursor::default();
-        while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == Kind::Pool) {
+        while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Pool) {
             trim(of_driver(pool));
             self.settle_pool(pool, keeps);
         }
@@ -252,12 +252,12 @@ impl<'a> Ledger<'a> {
 
     fn enter_pool(&self, pool: u64, place: PoolPlace) {
         let (kind, device, detail) = match place {
-            PoolPlace::On(device) => (Kind::Pool, Some(device), 0),
-            PoolPlace::Host => (Kind::ForeignPool, DeviceSlot::new(0), IN_HOST),
-            PoolPlace::Anywhere => (Kind::ForeignPool, DeviceSlot::new(0), ANYWHERE),
+            PoolPlace::On(device) => (EntryKind::Pool, Some(device), 0),
+            PoolPlace::Host => (EntryKind::ForeignPool, DeviceSlot::new(0), IN_HOST),
+            PoolPlace::Anywhere => (EntryKind::ForeignPool, DeviceSlot::new(0), ANYWHERE),
         };
         let Some(device) = device else { return };
-        let entry = Entry { detail, ..self.entry(device, Units::ZERO) };
+        let entry = TableEntry { detail, ..self.entry(device, Units::ZERO) };
         // Another thread may have entered it first, and have charged growth to it by now. A pool that finds no room
         // in the table is entered at its next use.
         let _ = self.few.change(kind, pool, |known| known.or(Some(entry)));
@@ -265,28 +265,28 @@ impl<'a> Ledger<'a> {
 
     /// Location of a pool's memory, if the pool has an entry.
     pub fn pool_place(&self, pool: u64) -> Option<PoolPlace> {
-        match self.few.find(Kind::ForeignPool, pool) {
+        match self.few.find(EntryKind::ForeignPool, pool) {
             Some(entry) if entry.detail == IN_HOST => Some(PoolPlace::Host),
             Some(_) => Some(PoolPlace::Anywhere),
-            None => self.few.find(Kind::Pool, pool).map(|entry| PoolPlace::On(entry.device)),
+            None => self.few.find(EntryKind::Pool, pool).map(|entry| PoolPlace::On(entry.device)),
         }
     }
 
-    fn streamed(&self, device: DeviceSlot, units: Units) -> Entry {
-        Entry { detail: u64::from(units.get()), ..self.entry(device, Units::ZERO) }
+    fn streamed(&self, device: DeviceSlot, units: Units) -> TableEntry {
+        TableEntry { detail: u64::from(units.get()), ..self.entry(device, Units::ZERO) }
     }
 
     fn begin(&self, pool: u64, device: DeviceSlot) -> Result<(), Full> {
-        let begun = |entry: Option<Entry>| {
+        let begun = |entry: Option<TableEntry>| {
             let entry = entry.unwrap_or_else(|| self.entry(device, Units::ZERO));
-            Some(Entry { link: entry.link.wrapping_add(BEGUN + UNDER_WAY), ..entry })
+            Some(TableEntry { link: entry.link.wrapping_add(BEGUN + UNDER_WAY), ..entry })
         };
-        self.few.change(Kind::Pool, pool, begun).map(drop)
+        self.few.change(EntryKind::Pool, pool, begun).map(drop)
     }
 
     fn end(&self, pool: u64) {
-        let over = |entry: Entry| Entry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
-        let _ = self.few.change(Kind::Pool, pool, |entry| entry.map(over));
+        let over = |entry: TableEntry| TableEntry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
+        let _ = self.few.change(EntryKind::Pool, pool, |entry| entry.map(over));
     }
 
     /// Raises the pool's charge to what it keeps now, out of the call's reservation, and releases the rest.
@@ -300,12 +300,12 @@ impl<'a> Ledger<'a> {
         live: Units,
         keeps: &impl PoolUse,
         mut reserved: Reservation<'a>,
-        daemon: &impl Daemon,
-    ) -> Result<(), Refused> {
+        daemon: &impl DaemonLink,
+    ) -> Result<(), ChargeRefused> {
         let _turn = self.device_lock(reserved.device()).acquire();
-        let grown = |entry: Entry| entry.detail.saturating_add(u64::from(live.get()));
-        let entry = self.few.find(Kind::Pool, pool).ok_or(Refused)?;
-        let grown_entry = Entry { detail: grown(entry), ..entry };
+        let grown = |entry: TableEntry| entry.detail.saturating_add(u64::from(live.get()));
+        let entry = self.few.find(EntryKind::Pool, pool).ok_or(ChargeRefused)?;
+        let grown_entry = TableEntry { detail: grown(entry), ..entry };
         let owed = target(&grown_entry, keeps.reserved(of_driver(pool))).saturating_sub(entry.units);
         let mut paid = Ok(());
         if owed > reserved.units() && entry.link as u32 == UNDER_WAY as u32 {
@@ -315,8 +315,8 @@ impl<'a> Ledger<'a> {
         // Between the query and the change only `settle_pool` might lower the charge, and it skips pools with calls
         // under way, as ours is.
         let owed = owed.min(reserved.units());
-        let _ = self.few.change(Kind::Pool, pool, |entry| {
-            entry.map(|entry| Entry {
+        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
+            entry.map(|entry| TableEntry {
                 units: entry.units.saturating_add(owed),
                 detail: grown(entry),
                 ..entry
@@ -327,8 +327,8 @@ impl<'a> Ledger<'a> {
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {
-        let _ = self.few.change(Kind::Pool, pool, |entry| {
-            entry.map(|entry| Entry {
+        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
+            entry.map(|entry| TableEntry {
                 detail: entry.detail - live.min(self::live(&entry).into()),
                 link: entry.link.wrapping_add(BEGUN),
                 ..entry
@@ -338,17 +338,17 @@ impl<'a> Ledger<'a> {
 
     /// Lowers a pool's charge to what it keeps, unless a call came in between. Then a later attempt does it.
     fn settle_pool(&self, pool: u64, keeps: &impl PoolUse) {
-        let Some(seen) = self.few.find(Kind::Pool, pool) else { return };
+        let Some(seen) = self.few.find(EntryKind::Pool, pool) else { return };
         let kept = keeps.reserved(of_driver(pool));
         let mut back = Units::ZERO;
-        let _ = self.few.change(Kind::Pool, pool, |entry| {
+        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
             let entry = entry?;
             if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
                 return Some(entry);
             }
             let units = entry.units.min(target(&entry, kept));
             back = entry.units.saturating_sub(units);
-            Some(Entry { units, ..entry })
+            Some(TableEntry { units, ..entry })
         });
         if back > Units::ZERO {
             point("pool: settled");
@@ -360,7 +360,7 @@ impl<'a> Ledger<'a> {
 /// The driver's allocation, and the free that undoes it.
 type Calls<'a, E> = (&'a mut dyn FnMut() -> Result<u64, E>, &'a dyn Fn(u64));
 
-/// Details of entries of [`Kind::ForeignPool`].
+/// Details of entries of [`EntryKind::ForeignPool`].
 const IN_HOST: u64 = 0;
 const ANYWHERE: u64 = 1;
 
@@ -391,7 +391,7 @@ const fn whole_steps(units: Units, step: Units) -> Units {
 }
 
 /// The charge due for a pool: the memory that it keeps, less its loans.
-pub(crate) fn target(entry: &Entry, kept: Option<u64>) -> Units {
+pub(crate) fn target(entry: &TableEntry, kept: Option<u64>) -> Units {
     let all = kept.map_or(Units::new(live(entry)), |bytes| Units::covering(bytes).unwrap_or(Units::MAX));
     all.saturating_sub(lent(entry))
 }

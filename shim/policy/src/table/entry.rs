@@ -5,7 +5,7 @@ use tranche_shm::credit::Units;
 
 /// Kind of object that an entry describes. Keys of different kinds never collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// Memory, by its device pointer.
     Memory = 1,
     /// Memory out of a pool, by its device pointer.
@@ -58,7 +58,7 @@ pub enum Kind {
     Copy,
 }
 
-impl Kind {
+impl EntryKind {
     pub(super) const ALL: [Self; 25] = [
         Self::Memory,
         Self::Streamed,
@@ -90,16 +90,16 @@ impl Kind {
 
 /// Value of an entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TableEntry {
     /// Device that holds its memory.
     pub device: DeviceSlot,
     /// Number of its insertion: unique, so that it differs from a later object's with the same address.
     pub serial: u64,
     /// Charge for it, in units.
     pub units: Units,
-    /// Meaning by [`Kind`], such as a size.
+    /// Meaning by [`EntryKind`], such as a size.
     pub detail: u64,
-    /// Meaning by [`Kind`], such as a context.
+    /// Meaning by [`EntryKind`], such as a context.
     pub link: u64,
 }
 

@@ -21,7 +21,7 @@ pub type Open = fn(&[AtomicU64]) -> bool;
 
 /// The table, over words of the caller.
 #[derive(Clone, Copy, Debug)]
-pub struct Table<'a> {
+pub struct EntryTable<'a> {
     common: &'a [AtomicU64; COMMON],
     pub(super) shards: &'a [[AtomicU64; SHARD_WORDS]; SHARDS],
     pub(super) heap: &'a [[AtomicU64; ENTRY_WORDS]],
@@ -29,7 +29,7 @@ pub struct Table<'a> {
     open: Option<Open>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> EntryTable<'a> {
     /// Fewest words that a table needs.
     pub const LEAST_WORDS: usize = COMMON + SHARDS * (SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS);
 

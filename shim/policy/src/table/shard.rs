@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::entry::{Entry, Full, Kind};
-use super::room::{ENTRY_WORDS, FIRST_CAPACITY, SHARD_WORDS, SHARDS, Table};
+use super::entry::{EntryKind, Full, TableEntry};
+use super::room::{ENTRY_WORDS, EntryTable, FIRST_CAPACITY, SHARD_WORDS, SHARDS};
 use crate::lock::{Guard, Lock};
 
 /// Fibonacci hash of a key, of its block of 2 MiB before its place within the block.
@@ -23,7 +23,7 @@ const SHARD_BITS: u32 = SHARDS.ilog2();
 /// A part of the table with a lock of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Shard<'a> {
-    table: &'a Table<'a>,
+    table: &'a EntryTable<'a>,
     head: &'a [AtomicU64; SHARD_WORDS],
 }
 
@@ -41,7 +41,7 @@ const KIND: u64 = 0xff;
 
 /// An entry that was found, with its place for a removal.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundEntry<'a> {
     pub(super) cell: Cell<'a>,
     at: usize,
     cells: Cells<'a>,
@@ -50,7 +50,7 @@ pub(super) struct Found<'a> {
 /// Result of a search for a key.
 pub(super) enum Place<'a> {
     /// The key's entry is here.
-    Taken(Found<'a>),
+    Taken(FoundEntry<'a>),
     /// The key has no entry, and would get this place, if the shard has any.
     Vacant(Option<Cell<'a>>),
 }
@@ -58,7 +58,7 @@ pub(super) enum Place<'a> {
 impl Place<'_> {
     /// The entry found, if any.
     #[inline(always)]
-    pub(super) fn entry(&self) -> Option<Entry> {
+    pub(super) fn entry(&self) -> Option<TableEntry> {
         match self {
             Self::Taken(found) => read(found.cell),
             Self::Vacant(_) => None,
@@ -69,13 +69,13 @@ impl Place<'_> {
 impl<'a> Shard<'a> {
     /// The shard that has all entries of this key.
     #[inline(always)]
-    pub(super) fn of(table: &'a Table<'a>, kind: Kind, key: u64) -> Self {
+    pub(super) fn of(table: &'a EntryTable<'a>, kind: EntryKind, key: u64) -> Self {
         Self::numbered(table, (hash(kind as u64, key) >> (u64::BITS - SHARD_BITS)) as usize)
     }
 
     /// The shard of this number.
     #[inline(always)]
-    pub(super) fn numbered(table: &'a Table<'a>, number: usize) -> Self {
+    pub(super) fn numbered(table: &'a EntryTable<'a>, number: usize) -> Self {
         Self { table, head: &table.shards[number % SHARDS] }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Shard<'a> {
     ///
     /// The result may be of any entry or none, but memory safety does not depend on it.
     #[inline(always)]
-    pub(super) fn glimpse(self, kind: Kind, key: u64) -> Option<u64> {
+    pub(super) fn glimpse(self, kind: EntryKind, key: u64) -> Option<u64> {
         let cells = self.cells()?;
         let cell = cells.at(cells.home(kind as u64, key))?;
         is(cell, kind, key).then(|| get(&cell[2]))
@@ -120,12 +120,12 @@ impl<'a> Shard<'a> {
 
     /// Searches for an entry. At least half of the places are vacant, so it ends soon.
     #[inline(always)]
-    pub(super) fn seek(self, kind: Kind, key: u64) -> Place<'a> {
+    pub(super) fn seek(self, kind: EntryKind, key: u64) -> Place<'a> {
         let Some(cells) = self.cells() else { return Place::Vacant(None) };
         let mut at = cells.home(kind as u64, key);
         while let Some(cell) = cells.at(at) {
             if is(cell, kind, key) {
-                return Place::Taken(Found { cell, at, cells });
+                return Place::Taken(FoundEntry { cell, at, cells });
             }
             if get(&cell[1]) & KIND == 0 {
                 return Place::Vacant(Some(cell));
@@ -140,9 +140,9 @@ impl<'a> Shard<'a> {
     pub(super) fn insert(
         self,
         place: Option<Cell<'a>>,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
-        entry: Entry,
+        entry: TableEntry,
     ) -> Result<(), Full> {
         let count = get(&self.head[COUNT]) + 1;
         let room = count as usize * 2 <= self.capacity();
@@ -155,7 +155,7 @@ impl<'a> Shard<'a> {
     /// A place for the key in twice the room; `None` if there is not that much.
     #[cold]
     #[inline(never)]
-    fn place_after_growth(self, kind: Kind, key: u64) -> Option<Cell<'a>> {
+    fn place_after_growth(self, kind: EntryKind, key: u64) -> Option<Cell<'a>> {
         self.grow().ok()?;
         match self.seek(kind, key) {
             Place::Vacant(cell) => cell,
@@ -164,7 +164,7 @@ impl<'a> Shard<'a> {
     }
 
     /// Inserts an absent entry at the first vacant place from its home on.
-    fn place(self, kind: Kind, key: u64, entry: Entry) {
+    fn place(self, kind: EntryKind, key: u64, entry: TableEntry) {
         if let Place::Vacant(Some(cell)) = self.seek(kind, key) {
             write(cell, kind, key, entry);
         }
@@ -172,7 +172,7 @@ impl<'a> Shard<'a> {
 
     /// Closes the gap with later entries of the same run.
     #[inline(always)]
-    pub(super) fn remove(self, gap: Found<'a>) {
+    pub(super) fn remove(self, gap: FoundEntry<'a>) {
         if let Some(cell) = gap.last_of_run() {
             set(&cell[1], 0);
             set(&self.head[COUNT], get(&self.head[COUNT]).saturating_sub(1));
@@ -194,10 +194,10 @@ impl<'a> Shard<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn occupied(self, at: usize) -> Option<(Found<'a>, (Kind, u64, Entry))> {
+    pub(super) fn occupied(self, at: usize) -> Option<(FoundEntry<'a>, (EntryKind, u64, TableEntry))> {
         let cells = self.cells()?;
         let cell = cells.at(at)?;
-        Some((Found { cell, at, cells }, named(cell)?))
+        Some((FoundEntry { cell, at, cells }, named(cell)?))
     }
 
     /// The entries; `None` before the first growth.
@@ -241,7 +241,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundEntry<'a> {
     /// Moves entries of the same run up, and returns the place that is vacant afterwards.
     #[inline(always)]
     fn last_of_run(self) -> Option<Cell<'a>> {
@@ -263,15 +263,15 @@ impl<'a> Found<'a> {
 }
 
 #[inline(always)]
-fn is(cell: Cell<'_>, kind: Kind, key: u64) -> bool {
+fn is(cell: Cell<'_>, kind: EntryKind, key: u64) -> bool {
     get(&cell[0]) == key && get(&cell[1]) & KIND == kind as u64
 }
 
 /// Value of an entry; `None` for a vacant place.
 #[inline(always)]
-pub(super) fn read(cell: Cell<'_>) -> Option<Entry> {
+pub(super) fn read(cell: Cell<'_>) -> Option<TableEntry> {
     let head = get(&cell[1]);
-    Some(Entry {
+    Some(TableEntry {
         device: DeviceSlot::new((head >> 8 & 0xff) as usize)?,
         serial: get(&cell[2]),
         units: Units::new((head >> 32) as u32),
@@ -280,13 +280,13 @@ pub(super) fn read(cell: Cell<'_>) -> Option<Entry> {
     })
 }
 
-fn named(cell: Cell<'_>) -> Option<(Kind, u64, Entry)> {
-    let kind = *Kind::ALL.get((get(&cell[1]) & KIND).checked_sub(1)? as usize)?;
+fn named(cell: Cell<'_>) -> Option<(EntryKind, u64, TableEntry)> {
+    let kind = *EntryKind::ALL.get((get(&cell[1]) & KIND).checked_sub(1)? as usize)?;
     Some((kind, get(&cell[0]), read(cell)?))
 }
 
 #[inline(always)]
-pub(super) fn write(cell: Cell<'_>, kind: Kind, key: u64, entry: Entry) {
+pub(super) fn write(cell: Cell<'_>, kind: EntryKind, key: u64, entry: TableEntry) {
     let head = kind as u64 | (entry.device.index() as u64) << 8 | u64::from(entry.units.get()) << 32;
     let words = [key, head, entry.serial, entry.detail, entry.link];
     cell.iter().zip(words).for_each(|(word, value)| set(word, value));

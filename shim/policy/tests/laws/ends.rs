@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tranche_policy::{BLOCK_BYTES, Claim, Daemon, Denied, Extent, ImageSize, Kind, Ledger, Owner, PoolUse};
+use tranche_policy::{
+    BLOCK_BYTES, Claim, ClaimDenied, DaemonLink, EntryKind, Extent, ImageSize, Ledger, Owner, PoolUse,
+};
 use tranche_shm::credit::Units;
 
 use crate::slice::{Slice, device};
@@ -129,7 +131,7 @@ impl Driver {
             std::thread::yield_now();
             Ok((pointer, claim.extent))
         };
-        let made = ledger.allocate(Kind::Memory, claim, &daemon, driver, |_| {}).ok();
+        let made = ledger.allocate(EntryKind::Memory, claim, &daemon, driver, |_| {}).ok();
         drop(call);
         made
     }
@@ -179,7 +181,7 @@ impl Driver {
 
     fn free(&self, pointer: u64) {
         let driver = || self.state.lock().unwrap().allocations.remove(&pointer).map(drop).ok_or(Invalid);
-        let _ = self.ledger().free(Kind::Memory, pointer, driver);
+        let _ = self.ledger().free(EntryKind::Memory, pointer, driver);
     }
 }
 
@@ -308,8 +310,13 @@ fn end_by_the_thread_that_calls_does_not_wait() {
 /// A clock that advances by itself, so that patience ends at once.
 struct Hasty<'a>(&'a Slice, AtomicU64);
 
-impl Daemon for Hasty<'_> {
-    fn ask(&self, device: tranche_shm::DeviceSlot, want: Units, deadline_ns: u64) -> tranche_policy::Answer {
+impl DaemonLink for Hasty<'_> {
+    fn ask(
+        &self,
+        device: tranche_shm::DeviceSlot,
+        want: Units,
+        deadline_ns: u64,
+    ) -> tranche_policy::CreditResult {
         self.0.daemon().ask(device, want, deadline_ns)
     }
 
@@ -339,11 +346,11 @@ const LIBRARY: ImageSize = ImageSize { code: 100, small: 0, large: 4 * MIB, defe
 const COPY: u64 = 4 * MIB + BLOCK_BYTES;
 const FIRST_COPY: u64 = 4 * MIB;
 
-fn load(slice: &Slice, library: u64) -> Result<u64, Denied<i32>> {
+fn load(slice: &Slice, library: u64) -> Result<u64, ClaimDenied<i32>> {
     slice.ledger().load_library(LIBRARY, &slice.daemon(), || Ok(library), |_| {})
 }
 
-fn create(slice: &Slice, context: u64) -> Result<u64, Denied<i32>> {
+fn create(slice: &Slice, context: u64) -> Result<u64, ClaimDenied<i32>> {
     slice.ledger().create_context(device(), &slice.daemon(), || Ok(context), |_| {})
 }
 
@@ -411,7 +418,7 @@ fn needed_code_beyond_cap_is_refused_until_room() {
     ledger.need_module(5, &daemon).unwrap();
     ledger.need_library(6, &daemon).unwrap();
     assert_eq!(slice.used(), full + 2 * REST);
-    ledger.free(Kind::Module, 5, || Ok::<_, i32>(())).unwrap();
+    ledger.free(EntryKind::Module, 5, || Ok::<_, i32>(())).unwrap();
     ledger.unload_library(6, || Ok::<_, i32>(())).unwrap();
     assert_eq!(slice.used(), CONTEXT_BYTES);
     load(7).unwrap();
@@ -458,13 +465,13 @@ fn library_without_room_in_every_context_is_refused() {
     let large = ImageSize { large: 16 * MIB, ..LIBRARY };
     let never = || -> Result<u64, i32> { panic!("the driver was called") };
     let denied = slice.ledger().load_library(large, &slice.daemon(), never, |_| {});
-    assert_eq!((denied, slice.used()), (Err(Denied::OutOfMemory), 2 * CONTEXT_BYTES));
+    assert_eq!((denied, slice.used()), (Err(ClaimDenied::OutOfMemory), 2 * CONTEXT_BYTES));
     load(&slice, 5).unwrap();
     let denied = create(&slice, 79);
-    assert_eq!(denied, Err(Denied::OutOfMemory));
+    assert_eq!(denied, Err(ClaimDenied::OutOfMemory));
     assert_eq!(slice.used(), 2 * CONTEXT_BYTES + FIRST_COPY + COPY, "nothing of the refused one stays");
     let failed = slice.ledger().load_library(LIBRARY, &slice.daemon(), || Err(7), |_| {});
-    assert_eq!(failed, Err(Denied::Driver(7)));
+    assert_eq!(failed, Err(ClaimDenied::Driver(7)));
     assert_eq!(slice.used(), 2 * CONTEXT_BYTES + FIRST_COPY + COPY, "nothing of the failed one stays");
 }
 
@@ -498,7 +505,7 @@ proptest! {
                 }
                 _ => {
                     let failed = ledger.load_library(LIBRARY, &slice.daemon(), || Err(7), |_| {});
-                    prop_assert_eq!(failed, Err(Denied::Driver(7)));
+                    prop_assert_eq!(failed, Err(ClaimDenied::Driver(7)));
                 }
             }
             let (code, count) = (libraries.len() as u64, contexts.len() as u64);

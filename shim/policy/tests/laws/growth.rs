@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tranche_policy::{BLOCK_BYTES, Claim, Denied, Extent, Ledger, Owner, PoolPlace, PoolUse};
+use tranche_policy::{BLOCK_BYTES, Claim, ClaimDenied, Extent, Ledger, Owner, PoolPlace, PoolUse};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
@@ -83,7 +83,12 @@ impl PoolUse for Stepping {
     }
 }
 
-fn allocate(ledger: &Ledger<'_>, slice: &Slice, driver: &Stepping, bytes: u64) -> Result<u64, Denied<i32>> {
+fn allocate(
+    ledger: &Ledger<'_>,
+    slice: &Slice,
+    driver: &Stepping,
+    bytes: u64,
+) -> Result<u64, ClaimDenied<i32>> {
     let claim = Claim { device: device(), extent: Extent::blocks(bytes).unwrap(), owner: Owner::NOBODY };
     let undo = |pointer| {
         driver.free(pointer);
@@ -98,7 +103,7 @@ fn growth_that_would_not_fit_never_reaches_the_driver() {
     let (ledger, driver) = (slice.ledger(), Stepping::by(32 * MIB, 32 * MIB));
     allocate(&ledger, &slice, &driver, MIB).unwrap();
     assert_eq!(slice.used(), 32 * MIB, "the whole step is charged");
-    assert_eq!(allocate(&ledger, &slice, &driver, MIB), Err(Denied::OutOfMemory));
+    assert_eq!(allocate(&ledger, &slice, &driver, MIB), Err(ClaimDenied::OutOfMemory));
     assert_eq!((driver.calls.get(), driver.most.get()), (1, 32 * MIB));
 }
 
@@ -115,7 +120,7 @@ fn growth_of_failed_call_is_charged_until_trim() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let (ledger, driver) = (slice.ledger(), Stepping::by(32 * MIB, 32 * MIB));
     driver.failing.set(true);
-    assert_eq!(allocate(&ledger, &slice, &driver, MIB), Err(Denied::Driver(2)));
+    assert_eq!(allocate(&ledger, &slice, &driver, MIB), Err(ClaimDenied::Driver(2)));
     assert_eq!((slice.used(), driver.kept.get()), (32 * MIB, 32 * MIB));
     ledger.settle_pools(&driver, |_| driver.trim());
     assert_eq!(slice.used(), 0);
@@ -127,7 +132,7 @@ fn step_larger_than_known_is_learned_and_undone() {
     let (ledger, driver) = (slice.ledger(), Stepping::by(64 * MIB, 2 * MIB));
     allocate(&ledger, &slice, &driver, MIB).unwrap();
     assert_eq!((slice.used(), driver.known.get()), (64 * MIB, 64 * MIB));
-    assert_eq!(allocate(&ledger, &slice, &driver, 65 * MIB), Err(Denied::OutOfMemory));
+    assert_eq!(allocate(&ledger, &slice, &driver, 65 * MIB), Err(ClaimDenied::OutOfMemory));
     assert_eq!(driver.calls.get(), 1, "the next growth is reserved before the driver is called");
 }
 
@@ -155,7 +160,11 @@ fn growth_that_cannot_be_undone_stays_charged() {
     let claim = Claim { device: device(), extent: Extent::blocks(MIB).unwrap(), owner: Owner::NOBODY };
     let made = || driver.allocate(MIB);
     let refused = ledger.allocate_from_pool(POOL, claim, &slice.daemon(), &driver, made, |_| {});
-    assert_eq!((refused, slice.used()), (Err(Denied::OutOfMemory), 32 * MIB), "all that there was room for");
+    assert_eq!(
+        (refused, slice.used()),
+        (Err(ClaimDenied::OutOfMemory), 32 * MIB),
+        "all that there was room for"
+    );
     driver.free(1 << 40);
     ledger.settle_pools(&driver, |_| driver.trim());
     assert_eq!(slice.used(), 0);
@@ -186,7 +195,7 @@ fn memory_of_any_device_is_charged_on_each() {
     let first = take(40 * MIB).unwrap();
     assert_eq!((first >> 57, both(&slice)), (0, [40 * MIB; 2]));
     assert!(ledger.is_streamed(first));
-    assert_eq!(take(30 * MIB), Err(Denied::OutOfMemory));
+    assert_eq!(take(30 * MIB), Err(ClaimDenied::OutOfMemory));
     assert_eq!(both(&slice), [40 * MIB; 2], "what was charged for the refused one is back");
     free(first);
     free(first);
@@ -207,7 +216,7 @@ fn full_device_refuses_what_may_lie_anywhere() {
     full.unwrap().keep(Units::within(60 * MIB));
     let (extent, made) = (Extent::blocks(8 * MIB).unwrap(), || driver.allocate(8 * MIB));
     let refused = ledger.allocate_from_pool_anywhere(POOL, extent, &slice.daemon(), &driver, made, |_| {});
-    assert_eq!((refused, driver.calls.get()), (Err(Denied::OutOfMemory), 0));
+    assert_eq!((refused, driver.calls.get()), (Err(ClaimDenied::OutOfMemory), 0));
     assert_eq!(both(&slice), [0, 60 * MIB]);
 }
 

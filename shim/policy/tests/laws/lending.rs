@@ -75,7 +75,8 @@ impl Lender<'_> {
         let Some(key) = piece.key.filter(|_| piece.live && piece.opened.is_none()) else { return };
         let driver = || Ok::<_, i32>((piece.pointer << 1, Units::within(piece.bytes)));
         let daemon = self.slice.daemon_of(1);
-        let opened = self.slice.ledger_of(1).import(Kind::Opened, device(), key, &daemon, driver, |_| {});
+        let opened =
+            self.slice.ledger_of(1).import(EntryKind::Opened, device(), key, &daemon, driver, |_| {});
         self.pieces.borrow_mut()[at].opened = opened.ok().map(|_| key);
     }
 

@@ -16,7 +16,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use slice::{Mourning, Silent, Slice, device, slot};
 use tranche_policy::{
-    BLOCK, BLOCK_BYTES, Claim, Daemon, Denied, Extent, Kind, Owner, PATIENCE_NS, PoolPlace, Refused,
+    BLOCK, BLOCK_BYTES, ChargeRefused, Claim, ClaimDenied, DaemonLink, EntryKind, Extent, Owner, PATIENCE_NS,
+    PoolPlace,
 };
 use tranche_shm::control::DEPARTURE_PATIENCE_NS;
 use tranche_shm::credit::Units;
@@ -27,27 +28,27 @@ fn claim(bytes: u64) -> Claim {
     Claim { device: device(), extent: Extent::plain(bytes).unwrap(), owner: Owner::NOBODY }
 }
 
-fn allocate_at(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, Denied<i32>> {
+fn allocate_at(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, ClaimDenied<i32>> {
     let claim = claim(bytes);
     let driver = || Ok((pointer, claim.extent));
-    slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {})
+    slice.ledger().allocate(EntryKind::Memory, claim, &slice.daemon(), driver, |_| {})
 }
 
 fn free(slice: &Slice, pointer: u64) {
-    slice.ledger().free(Kind::Memory, pointer, || Ok::<_, i32>(())).unwrap();
+    slice.ledger().free(EntryKind::Memory, pointer, || Ok::<_, i32>(())).unwrap();
 }
 
 #[test]
 fn a_refused_charge_never_reaches_the_driver() {
     let slice = Slice::of(4 * MIB, Units::ZERO);
     let denied = slice.ledger().allocate::<i32>(
-        Kind::Memory,
+        EntryKind::Memory,
         claim(5 * MIB),
         &slice.daemon(),
         || panic!("the driver was called"),
         |_| {},
     );
-    assert_eq!(denied, Err(Denied::OutOfMemory));
+    assert_eq!(denied, Err(ClaimDenied::OutOfMemory));
     assert_eq!(slice.used(), 0);
 }
 
@@ -55,8 +56,8 @@ fn a_refused_charge_never_reaches_the_driver() {
 fn a_driver_that_refuses_leaves_nothing_charged() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let driver = || Err(7);
-    let denied = slice.ledger().allocate(Kind::Memory, claim(5 * MIB), &slice.daemon(), driver, |_| {});
-    assert_eq!(denied, Err(Denied::Driver(7)));
+    let denied = slice.ledger().allocate(EntryKind::Memory, claim(5 * MIB), &slice.daemon(), driver, |_| {});
+    assert_eq!(denied, Err(ClaimDenied::Driver(7)));
     assert_eq!(slice.used(), 0);
 }
 
@@ -98,7 +99,7 @@ fn slice_over_cap_requests_each_time_and_keeps_none() {
 fn silent_daemon_means_refusal_after_patience() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     let daemon = Silent::default();
-    assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(Refused));
+    assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(ChargeRefused));
     assert!((PATIENCE_NS..PATIENCE_NS + 1_000_000_000).contains(&daemon.now_ns()));
     slice.tenant(0).usage.credit(slot(0), device()).grant(BLOCK);
     assert!(slice.tenant(0).charge(device(), BLOCK, &daemon).is_ok(), "credit in hand needs no daemon");
@@ -111,8 +112,8 @@ fn oversized_memory_stays_charged_until_freed() {
     let claim = claim(512);
     // Across the edge of a block: it needs two.
     let driver = || Ok::<_, i32>((2 * BLOCK_BYTES - 256, claim.extent));
-    let packed = slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, at_least_a_block);
-    assert_eq!((packed, slice.used()), (Err(Denied::OutOfMemory), 0));
+    let packed = slice.ledger().allocate(EntryKind::Memory, claim, &slice.daemon(), driver, at_least_a_block);
+    assert_eq!((packed, slice.used()), (Err(ClaimDenied::OutOfMemory), 0));
     let kept = Cell::new(32 * MIB);
     let keeps = |_: u64| Some(kept.get());
     let driver = || Ok::<_, i32>(1 << 40);
@@ -121,7 +122,7 @@ fn oversized_memory_stays_charged_until_freed() {
         kept.set(0);
     };
     let pooled = slice.ledger().allocate_from_pool(5, claim, &slice.daemon(), &keeps, driver, undo);
-    assert_eq!((pooled, slice.used()), (Err(Denied::OutOfMemory), 0));
+    assert_eq!((pooled, slice.used()), (Err(ClaimDenied::OutOfMemory), 0));
 }
 
 /// A slice whose other process holds all of it.
@@ -137,7 +138,7 @@ fn charge_beyond_cap_requests_only_after_a_recent_end() {
     let slice = full();
     let daemon = Mourning::default();
     let charge = || slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop);
-    assert_eq!((charge(), daemon.asked.get()), (Err(Refused), 0));
+    assert_eq!((charge(), daemon.asked.get()), (Err(ChargeRefused), 0));
     // By the daemon's clock: this process's may be a day ahead or behind.
     for (beat, ahead) in [(5_000, 86_400_000_000_000), (86_400_000_000_000, 0)] {
         let daemon = Mourning::default();
@@ -145,10 +146,10 @@ fn charge_beyond_cap_requests_only_after_a_recent_end() {
         daemon.clock_ns.set(ahead);
         slice.writer().set_departing_until(beat + 1);
         slice.writer().beat(beat);
-        assert!(matches!(asked(), (Err(Refused), 1..)), "the daemon may know better");
+        assert!(matches!(asked(), (Err(ChargeRefused), 1..)), "the daemon may know better");
         slice.writer().beat(beat + 1);
         let before = daemon.asked.get();
-        assert_eq!(asked(), (Err(Refused), before), "that was long ago");
+        assert_eq!(asked(), (Err(ChargeRefused), before), "that was long ago");
     }
 }
 
@@ -157,7 +158,7 @@ fn charge_waits_for_ended_processes_within_patience() {
     let slice = full();
     let daemon = Mourning::default();
     slice.writer().set_departing_until(u64::MAX);
-    assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(Refused));
+    assert_eq!(slice.tenant(0).charge(device(), BLOCK, &daemon).map(drop), Err(ChargeRefused));
     assert!((DEPARTURE_PATIENCE_NS..DEPARTURE_PATIENCE_NS * 5 / 4).contains(&daemon.now_ns()));
     let daemon = Mourning { frees: Some((&slice, DEPARTURE_PATIENCE_NS / 2)), ..Mourning::default() };
     assert!(slice.tenant(0).charge(device(), BLOCK, &daemon).is_ok(), "it was free in time");
@@ -187,8 +188,8 @@ fn oversized_allocation_is_freed_again() {
     let driver = || Ok::<_, i32>((edge, claim(2).extent));
     let denied = slice
         .ledger()
-        .allocate(Kind::Memory, claim(2), &slice.daemon(), driver, |pointer| undone.set(pointer));
-    assert_eq!((denied, undone.get(), slice.used()), (Err(Denied::OutOfMemory), edge, 0));
+        .allocate(EntryKind::Memory, claim(2), &slice.daemon(), driver, |pointer| undone.set(pointer));
+    assert_eq!((denied, undone.get(), slice.used()), (Err(ClaimDenied::OutOfMemory), edge, 0));
 }
 
 #[test]
@@ -198,7 +199,7 @@ fn freeing_twice_passes_through_and_gives_nothing_back() {
     allocate_at(&slice, 2 << 40, 4 * MIB).unwrap();
     free(&slice, 1 << 40);
     let calls = Cell::new(0);
-    let second = slice.ledger().free(Kind::Memory, 1 << 40, || {
+    let second = slice.ledger().free(EntryKind::Memory, 1 << 40, || {
         calls.set(calls.get() + 1);
         Err(1)
     });
@@ -215,7 +216,7 @@ fn physical_memory_stays_charged_while_held_or_mapped() {
     let map = |result: Result<u64, i32>| ledger.map(9, 2 * MIB, &slice.daemon(), || result);
     map(Ok(100 * MIB)).unwrap();
     map(Ok(102 * MIB)).unwrap();
-    assert_eq!(map(Err(3)), Err(Denied::Driver(3)));
+    assert_eq!(map(Err(3)), Err(ClaimDenied::Driver(3)));
     ledger.release(9, ok).unwrap();
     assert_eq!(slice.used(), 4 * MIB);
     ledger.retained(9, 100 * MIB);
@@ -252,7 +253,7 @@ fn a_pool_is_charged_what_it_keeps() {
     ledger.settle_pools(&keeps, |_| {});
     assert_eq!(slice.used(), 0);
     grow(1 << 40, 128 * MIB).unwrap();
-    assert_eq!(grow(2 << 40, 160 * MIB), Err(Denied::OutOfMemory));
+    assert_eq!(grow(2 << 40, 160 * MIB), Err(ClaimDenied::OutOfMemory));
     assert_eq!((slice.used(), kept.get()), (128 * MIB, 128 * MIB));
     ledger.free_to_pool(1 << 40, &keeps, || Ok::<_, i32>(())).unwrap();
     ledger.destroy_pool(5, || Ok::<_, i32>(())).unwrap();
@@ -296,7 +297,7 @@ fn end_of_context_releases_allocations_and_reserve() {
     let owner = ledger.owner(77, device(), &slice.daemon()).unwrap();
     let owned = Claim { owner, ..claim(4 * MIB) };
     let driver = || Ok::<_, i32>((1 << 40, owned.extent));
-    ledger.allocate(Kind::Memory, owned, &slice.daemon(), driver, |_| {}).unwrap();
+    ledger.allocate(EntryKind::Memory, owned, &slice.daemon(), driver, |_| {}).unwrap();
     assert_eq!(slice.used(), 20 * MIB);
     ledger.close(1, 77, &slice.daemon(), || Ok::<_, i32>(())).unwrap();
     assert_eq!(slice.used(), 8 * MIB);
@@ -365,7 +366,7 @@ proptest! {
             } else {
                 let bytes = if step == 1 { bytes } else { bytes % 60_000 + 1 };
                 let _ = slice.ledger().allocate(
-                    Kind::Memory,
+                    EntryKind::Memory,
                     claim(bytes),
                     &slice.daemon(),
                     || Ok::<_, i32>((driver.place(bytes, gap), claim(bytes).extent)),
@@ -422,7 +423,7 @@ fn table_opens_the_words_that_it_grows_into() {
     let allocate = |index: u64| {
         let claim = claim(BLOCK_BYTES);
         let driver = || Ok::<_, i32>(((1 << 44) + index * BLOCK_BYTES, claim.extent));
-        ledger.allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {})
+        ledger.allocate(EntryKind::Memory, claim, &slice.daemon(), driver, |_| {})
     };
     let made = (0..).take_while(|index| allocate(*index).is_ok()).count() as u64;
     assert!(made > 4000, "{made}");

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tranche_policy::{
-    BLOCK, BLOCK_BYTES, Bound, Claim, Denied, Extent, GraphUse, ImageSize, Kind, Ledger, Mark, Marks, Owner,
-    Tile, limit_cost,
+    BLOCK, BLOCK_BYTES, Bound, Claim, ClaimDenied, EntryKind, Extent, GraphUse, ImageSize, Ledger, Mark,
+    Marks, Owner, Tile, limit_cost,
 };
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
@@ -76,7 +76,7 @@ impl GraphUse for Behind {
     }
 }
 
-fn launch(slice: &Slice, graph: u64, behind: &Behind) -> Result<(), Denied<i32>> {
+fn launch(slice: &Slice, graph: u64, behind: &Behind) -> Result<(), ClaimDenied<i32>> {
     slice.ledger().launch_graph(graph, CONTEXT, &slice.daemon(), behind, ok, || behind.mark())
 }
 
@@ -125,7 +125,7 @@ fn graph_beyond_cap_is_not_launched() {
     launch(&slice, 5, &behind).unwrap();
     let driver = || panic!("the driver was called");
     let refused = ledger.launch_graph::<i32>(6, CONTEXT, &slice.daemon(), &behind, driver, || behind.mark());
-    assert_eq!(refused, Err(Denied::OutOfMemory));
+    assert_eq!(refused, Err(ClaimDenied::OutOfMemory));
     behind.finish();
     launch(&slice, 6, &behind).unwrap();
     assert_eq!(slice.used(), 40 * MIB, "what the first has left unused is the second's");
@@ -167,11 +167,11 @@ fn graph_without_mark_runs_until_its_context_ends() {
     assert_eq!(slice.used(), 0);
 }
 
-fn plain(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, Denied<i32>> {
+fn plain(slice: &Slice, pointer: u64, bytes: u64) -> Result<u64, ClaimDenied<i32>> {
     let owner = slice.ledger().owner(CONTEXT, device(), &slice.daemon()).unwrap();
     let claim = Claim { device: device(), extent: Extent::plain(bytes).unwrap(), owner };
     let driver = || Ok((pointer, claim.extent));
-    slice.ledger().allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {})
+    slice.ledger().allocate(EntryKind::Memory, claim, &slice.daemon(), driver, |_| {})
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn ordered_frees_end_with_their_context() {
     assert_eq!(slice.used(), 0);
 }
 
-fn load(ledger: &Ledger<'_>, slice: &Slice, module: u64, size: ImageSize) -> Result<u64, Denied<i32>> {
+fn load(ledger: &Ledger<'_>, slice: &Slice, module: u64, size: ImageSize) -> Result<u64, ClaimDenied<i32>> {
     ledger.load_module(size, (device(), Owner::NOBODY), &slice.daemon(), || Ok(module), |_| {})
 }
 
@@ -236,13 +236,13 @@ fn reserve_covers_one_small_module() {
         load(&ledger, &slice, module, size).unwrap();
         assert_eq!(slice.used(), used);
     }
-    ledger.free(Kind::Module, 1, ok).unwrap();
+    ledger.free(EntryKind::Module, 1, ok).unwrap();
     load(&ledger, &slice, 5, size).unwrap();
     assert_eq!(slice.used(), 22 * MIB, "the reserve serves the next one");
-    (2..6).for_each(|module| ledger.free(Kind::Module, module, ok).unwrap());
+    (2..6).for_each(|module| ledger.free(EntryKind::Module, module, ok).unwrap());
     assert_eq!(slice.used(), 0);
     let huge = ImageSize { code: 1, large: 100 * MIB, ..ImageSize::default() };
-    assert_eq!(load(&ledger, &slice, 6, huge), Err(Denied::OutOfMemory));
+    assert_eq!(load(&ledger, &slice, 6, huge), Err(ClaimDenied::OutOfMemory));
     load(&ledger, &slice, 7, ImageSize::default()).unwrap();
     assert_eq!(slice.used(), 0, "a refusal does not use up the reserve");
 }
@@ -261,8 +261,8 @@ fn raised_limit_is_charged_until_context_ends() {
         set(value, ok).unwrap();
         assert_eq!(slice.used(), used);
     }
-    assert_eq!(set(80 * MIB, || panic!("the driver was called")), Err(Denied::OutOfMemory));
-    assert_eq!(set(50 * MIB, || Err(7)), Err(Denied::Driver(7)));
+    assert_eq!(set(80 * MIB, || panic!("the driver was called")), Err(ClaimDenied::OutOfMemory));
+    assert_eq!(set(50 * MIB, || Err(7)), Err(ClaimDenied::Driver(7)));
     assert_eq!(slice.used(), 32 * MIB);
     ledger.close(1, CONTEXT, &slice.daemon(), ok).unwrap();
     assert_eq!(slice.used(), 0);
@@ -293,7 +293,7 @@ fn a_green_context_and_its_other_name_end_together() {
     let owner = ledger.owner(81, device(), &slice.daemon()).unwrap();
     let claim = Claim { device: device(), extent: Extent::plain(4 * MIB).unwrap(), owner };
     let driver = || Ok::<_, i32>((1 << 40, claim.extent));
-    ledger.allocate(Kind::Memory, claim, &slice.daemon(), driver, |_| {}).unwrap();
+    ledger.allocate(EntryKind::Memory, claim, &slice.daemon(), driver, |_| {}).unwrap();
     assert_eq!(slice.used(), 12 * MIB);
     ledger.close(1, 80, &slice.daemon(), ok).unwrap();
     assert_eq!(slice.used(), 0);
@@ -331,7 +331,7 @@ fn imported_handle_is_charged_when_its_size_shows() {
     assert_eq!(slice.used(), 8 * MIB);
     ledger.imported(11, device()).unwrap();
     let huge = ledger.map(11, 80 * MIB, &slice.daemon(), || Ok::<_, i32>(300 * MIB));
-    assert_eq!(huge, Err(Denied::OutOfMemory));
+    assert_eq!(huge, Err(ClaimDenied::OutOfMemory));
     ledger.release(9, ok).unwrap();
     ledger.unmap(100 * MIB, 8 * MIB, ok).unwrap();
     assert_eq!(slice.used(), 8 * MIB);
@@ -378,7 +378,7 @@ fn sparse(slice: &Slice, array: u64) {
     let owner = slice.ledger().owner(CONTEXT, device(), &slice.daemon()).unwrap();
     let claim = Claim { device: device(), extent: Extent::blocks(0).unwrap(), owner };
     let driver = || Ok::<_, i32>((array, claim.extent));
-    slice.ledger().allocate(Kind::Array, claim, &slice.daemon(), driver, |_| {}).unwrap();
+    slice.ledger().allocate(EntryKind::Array, claim, &slice.daemon(), driver, |_| {}).unwrap();
 }
 
 fn tile(array: u64, at: u64, memory: Option<u64>) -> Tile {
@@ -409,7 +409,7 @@ fn memory_stays_while_it_is_in_an_array() {
     behind.finish();
     ledger.settle_marks(&behind);
     assert_eq!(slice.used(), 4 * MIB);
-    ledger.free(Kind::Array, 70, ok).unwrap();
+    ledger.free(EntryKind::Array, 70, ok).unwrap();
     assert_eq!(slice.used(), 0);
 }
 

@@ -8,11 +8,11 @@ const KEY: ShareKey = ShareKey(77);
 const HERE: u64 = 1 << 40;
 const THERE: u64 = 1 << 41;
 
-fn export(slice: &Slice, kind: Kind, key: u64) {
+fn export(slice: &Slice, kind: EntryKind, key: u64) {
     slice.ledger().export(kind, key, KEY, &slice.daemon()).unwrap();
 }
 
-fn open(slice: &Slice, by: usize, kind: Kind, key: u64, bytes: u64) -> Result<u64, Denied<i32>> {
+fn open(slice: &Slice, by: usize, kind: EntryKind, key: u64, bytes: u64) -> Result<u64, ClaimDenied<i32>> {
     let driver = || Ok((key, Units::within(bytes)));
     slice.ledger_of(by).import(kind, device(), KEY, &slice.daemon_of(by), driver, |_| {})
 }
@@ -30,10 +30,10 @@ fn free_and_tell(slice: &Slice, pointer: u64) {
 fn exported_memory_is_charged_once_until_last_holder_drops() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 40 * MIB).unwrap();
-    export(&slice, Kind::Memory, HERE);
+    export(&slice, EntryKind::Memory, HERE);
     assert_eq!((slice.used(), slice.charged()), (0, 40 * MIB));
-    open(&slice, 1, Kind::Opened, THERE, 40 * MIB).unwrap();
-    open(&slice, 1, Kind::Opened, THERE, 40 * MIB).unwrap();
+    open(&slice, 1, EntryKind::Opened, THERE, 40 * MIB).unwrap();
+    open(&slice, 1, EntryKind::Opened, THERE, 40 * MIB).unwrap();
     assert_eq!(slice.charged(), 40 * MIB);
     free_and_tell(&slice, HERE);
     close(&slice, 1, THERE);
@@ -48,8 +48,8 @@ fn exported_memory_is_charged_once_until_last_holder_drops() {
 fn the_charge_outlives_the_exporter() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 40 * MIB).unwrap();
-    export(&slice, Kind::Memory, HERE);
-    open(&slice, 1, Kind::Opened, THERE, 40 * MIB).unwrap();
+    export(&slice, EntryKind::Memory, HERE);
+    open(&slice, 1, EntryKind::Opened, THERE, 40 * MIB).unwrap();
     slice.bury(0);
     assert_eq!(slice.charged(), 40 * MIB);
     slice.bury(1);
@@ -63,8 +63,8 @@ fn empty_charge_passes_in_slice_over_cap() {
     let limits = DeviceLimits { uuid: [1; 16], cap_bytes: 20 * MIB, context: Units::ZERO };
     slice.writer().set_limits(device(), limits);
     slice.writer().set_over_cap(device(), true);
-    export(&slice, Kind::Memory, HERE);
-    open(&slice, 1, Kind::Opened, THERE, 40 * MIB).unwrap();
+    export(&slice, EntryKind::Memory, HERE);
+    open(&slice, 1, EntryKind::Opened, THERE, 40 * MIB).unwrap();
     assert_eq!((slice.used(), slice.charged()), (0, 40 * MIB));
     assert!(allocate_at(&slice, 2 * THERE, 2 * MIB).is_err());
 }
@@ -72,15 +72,16 @@ fn empty_charge_passes_in_slice_over_cap() {
 #[test]
 fn import_from_outside_is_charged_in_full_or_refused() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
-    open(&slice, 0, Kind::Opened, HERE, 40 * MIB).unwrap();
-    open(&slice, 0, Kind::Opened, HERE, 40 * MIB).unwrap();
+    open(&slice, 0, EntryKind::Opened, HERE, 40 * MIB).unwrap();
+    open(&slice, 0, EntryKind::Opened, HERE, 40 * MIB).unwrap();
     assert_eq!(slice.used(), 40 * MIB, "the same process pays once");
     let undone = Cell::new(0);
     let driver = || Ok::<_, i32>((THERE, Units::within(40 * MIB)));
     let other = ShareKey(78);
-    let refused =
-        slice.ledger().import(Kind::Opened, device(), other, &slice.daemon(), driver, |key| undone.set(key));
-    assert_eq!((refused, undone.get()), (Err(Denied::OutOfMemory), THERE));
+    let refused = slice
+        .ledger()
+        .import(EntryKind::Opened, device(), other, &slice.daemon(), driver, |key| undone.set(key));
+    assert_eq!((refused, undone.get()), (Err(ClaimDenied::OutOfMemory), THERE));
     close(&slice, 0, HERE);
     close(&slice, 0, HERE);
     assert_eq!(slice.charged(), 0);
@@ -90,10 +91,11 @@ fn import_from_outside_is_charged_in_full_or_refused() {
 fn failed_open_leaves_no_holder() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 2 * MIB).unwrap();
-    export(&slice, Kind::Memory, HERE);
+    export(&slice, EntryKind::Memory, HERE);
     let driver = || Err::<(u64, Units), _>(201);
-    let failed = slice.ledger_of(1).import(Kind::Opened, device(), KEY, &slice.daemon_of(1), driver, |_| {});
-    assert_eq!(failed, Err(Denied::Driver(201)));
+    let failed =
+        slice.ledger_of(1).import(EntryKind::Opened, device(), KEY, &slice.daemon_of(1), driver, |_| {});
+    assert_eq!(failed, Err(ClaimDenied::Driver(201)));
     free_and_tell(&slice, HERE);
     assert_eq!(slice.charged(), 0);
 }
@@ -103,7 +105,7 @@ fn small_allocation_is_exported_with_its_block() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 4096).unwrap();
     allocate_at(&slice, HERE + 4096, 4096).unwrap();
-    export(&slice, Kind::Memory, HERE);
+    export(&slice, EntryKind::Memory, HERE);
     assert_eq!(slice.charged(), 2 * BLOCK_BYTES, "its neighbour still pays for the block");
     free_and_tell(&slice, HERE);
     assert_eq!(slice.charged(), BLOCK_BYTES);
@@ -117,9 +119,9 @@ fn shared_physical_memory_is_held_while_referenced_or_mapped() {
     let ledger = slice.ledger();
     let claim = Claim { extent: Extent::blocks(4 * MIB).unwrap(), ..claim(0) };
     ledger.create(claim, &slice.daemon(), || Ok::<_, i32>(5), |_| {}).unwrap();
-    export(&slice, Kind::Physical, 5);
-    open(&slice, 0, Kind::Physical, 6, 4 * MIB).unwrap();
-    open(&slice, 1, Kind::Physical, 5, 4 * MIB).unwrap();
+    export(&slice, EntryKind::Physical, 5);
+    open(&slice, 0, EntryKind::Physical, 6, 4 * MIB).unwrap();
+    open(&slice, 1, EntryKind::Physical, 5, 4 * MIB).unwrap();
     let theirs = slice.ledger_of(1);
     theirs.map(5, 4 * MIB, &slice.daemon_of(1), || Ok::<_, i32>(THERE)).unwrap();
     theirs.release(5, || Ok::<_, i32>(())).unwrap();
@@ -137,7 +139,7 @@ fn shared_physical_memory_is_held_while_referenced_or_mapped() {
 fn exporter_stays_charged_without_account_of_daemon() {
     let slice = Slice::of(64 * MIB, Units::ZERO);
     allocate_at(&slice, HERE, 4 * MIB).unwrap();
-    slice.ledger().export(Kind::Memory, HERE, KEY, &Silent::default()).unwrap();
+    slice.ledger().export(EntryKind::Memory, HERE, KEY, &Silent::default()).unwrap();
     assert_eq!(slice.used(), 4 * MIB);
     free_and_tell(&slice, HERE);
     assert_eq!(slice.charged(), 0);
@@ -173,9 +175,9 @@ proptest! {
         let (mut owned, mut opened) = (true, [0u32; 2]);
         for step in steps {
             match step {
-                Step::Export if owned => export(&slice, Kind::Memory, HERE),
+                Step::Export if owned => export(&slice, EntryKind::Memory, HERE),
                 Step::Open(by) if owned => {
-                    open(&slice, by, Kind::Opened, THERE, 4 * MIB).unwrap();
+                    open(&slice, by, EntryKind::Opened, THERE, 4 * MIB).unwrap();
                     opened[by] += 1;
                 }
                 Step::Close(by) if opened[by] > 0 => {

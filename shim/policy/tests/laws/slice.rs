@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use tranche_policy::{Answer, Daemon, Ledger, Share, Shared, Tenant};
-use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, Identity};
+use tranche_policy::{CreditResult, DaemonLink, Ledger, ShareReply, ShareReport, Tenant};
+use tranche_shm::control::{self, Control, ControlWriter, DeviceLimits, ProcessIdentity};
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 use tranche_shm::usage::{self, Usage};
@@ -53,7 +53,8 @@ impl Slice {
             writer.set_limits(DeviceSlot::new(index).unwrap(), limits);
         }
         for index in 0..2 {
-            writer.occupy(slot(index), Identity { pid: index as u32 + 1, ..Identity::default() });
+            writer
+                .occupy(slot(index), ProcessIdentity { pid: index as u32 + 1, ..ProcessIdentity::default() });
         }
         Usage::init(&slice.usage, 1).unwrap();
         slice
@@ -129,8 +130,8 @@ pub(crate) struct Granting<'a> {
     pub(crate) asked: Cell<u32>,
 }
 
-impl Daemon for Granting<'_> {
-    fn ask(&self, device: DeviceSlot, want: Units, _: u64) -> Answer {
+impl DaemonLink for Granting<'_> {
+    fn ask(&self, device: DeviceSlot, want: Units, _: u64) -> CreditResult {
         self.asked.set(self.asked.get() + 1);
         let tenant = self.slice.tenant(0);
         let word = |index| tenant.usage.credit(slot(index), device);
@@ -143,26 +144,28 @@ impl Daemon for Granting<'_> {
             .saturating_sub(tenant.control.common(device));
         let missing = want.saturating_sub(ours.load().unused());
         if missing > free {
-            return Answer::Exhausted;
+            return CreditResult::Exhausted;
         }
         ours.grant(missing);
-        Answer::Granted
+        CreditResult::Granted
     }
 
-    fn share(&self, say: Share, _: u64) -> Shared {
+    fn share(&self, say: ShareReport, _: u64) -> ShareReply {
         let mut shares = self.slice.shares.lock().unwrap();
         let known = match say {
-            Share::Export(device, key, units) if !shares.contains_key(&key) => {
+            ShareReport::Export(device, key, units) if !shares.contains_key(&key) => {
                 let ours = self.slice.tenant(0).usage.credit(slot(self.index), device);
                 ours.hand_over(units) && shares.insert(key, (units, [self.index].into())).is_none()
             }
-            Share::Export(_, key, _) => shares[&key].1.contains(&self.index),
-            Share::Import(key) => shares.get_mut(&key).map(|share| share.1.insert(self.index)).is_some(),
-            Share::Drop(key) => shares.get_mut(&key).is_some_and(|share| share.1.remove(&self.index)),
+            ShareReport::Export(_, key, _) => shares[&key].1.contains(&self.index),
+            ShareReport::Import(key) => {
+                shares.get_mut(&key).map(|share| share.1.insert(self.index)).is_some()
+            }
+            ShareReport::Drop(key) => shares.get_mut(&key).is_some_and(|share| share.1.remove(&self.index)),
         };
         drop(shares);
         self.slice.publish();
-        if known { Shared::Noted } else { Shared::Unknown }
+        if known { ShareReply::Noted } else { ShareReply::Unknown }
     }
 
     fn now_ns(&self) -> u64 {
@@ -182,8 +185,8 @@ pub(crate) struct Mourning<'a> {
     pub(crate) frees: Option<(&'a Slice, u64)>,
 }
 
-impl Daemon for Mourning<'_> {
-    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> Answer {
+impl DaemonLink for Mourning<'_> {
+    fn ask(&self, device: DeviceSlot, want: Units, deadline_ns: u64) -> CreditResult {
         self.asked.set(self.asked.get() + 1);
         self.clock_ns.set(self.clock_ns.get() + 5_000_000);
         match self.frees {
@@ -191,7 +194,7 @@ impl Daemon for Mourning<'_> {
                 slice.bury(1);
                 slice.daemon().ask(device, want, deadline_ns)
             }
-            _ => Answer::Later,
+            _ => CreditResult::Later,
         }
     }
 
@@ -208,9 +211,9 @@ pub(crate) struct Silent {
     pub(crate) clock_ns: Cell<u64>,
 }
 
-impl Daemon for Silent {
-    fn ask(&self, _: DeviceSlot, _: Units, _: u64) -> Answer {
-        Answer::Away
+impl DaemonLink for Silent {
+    fn ask(&self, _: DeviceSlot, _: Units, _: u64) -> CreditResult {
+        CreditResult::Away
     }
 
     fn now_ns(&self) -> u64 {

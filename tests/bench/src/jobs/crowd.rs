@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    Gpu, JobSpec, Kind, Launch, MilliGpus, Project, Size, Submission, TerminationPolicy, Terms,
+    JobKind, JobSpec, JobTerms, LaunchSpec, MilliGpus, PoolGpu, Project, Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 
@@ -55,14 +55,14 @@ impl Crowd {
         let project = self.below(self.projects.len() as u64) as usize;
         let size = size(SIZES[self.below(SIZES.len() as u64) as usize]);
         let sits = self.below(INTERACTIVE) == 0 && size.total() <= self.projects[project].quota;
-        let kind = if sits { Kind::Interactive } else { Kind::Training };
+        let kind = if sits { JobKind::Interactive } else { JobKind::Training };
         self.jobs += 1;
         JobSpec {
             project: self.projects[project].name.clone(),
             name: format!("job-{}", self.jobs).parse().expect("it is a name"),
             size,
             kind,
-            preemptible: kind == Kind::Training,
+            preemptible: kind == JobKind::Training,
             priority: Priority::DEFAULT,
             parallelism: NonZeroU32::MIN,
             completions: NonZeroU32::MIN,
@@ -73,12 +73,12 @@ impl Crowd {
     pub(crate) fn submission(&mut self) -> Submission {
         let variable = |number| (format!("VARIABLE_{number:02}"), "x".repeat(64));
         let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
-        let launch = Launch {
+        let launch = LaunchSpec {
             command: ["sleep", "1000000"].map(String::from).to_vec(),
             environment: std::iter::once(path).chain((0..30).map(variable)).collect(),
             workdir: "/".into(),
         };
-        let terms = Terms { max_runtime: None, retries: 0, farewell: TerminationPolicy::DEFAULT };
+        let terms = JobTerms { max_runtime: None, retries: 0, farewell: TerminationPolicy::DEFAULT };
         Submission { spec: self.job(), launch, terms, ticket: None }
     }
 }
@@ -92,8 +92,8 @@ fn size(text: &str) -> Size {
 }
 
 /// The GPUs, without use outside of jobs.
-pub(crate) fn gpus() -> Vec<Gpu> {
-    let gpu = |index: u32| Gpu {
+pub(crate) fn gpus() -> Vec<PoolGpu> {
+    let gpu = |index: u32| PoolGpu {
         index,
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / (GPUS / 2),
@@ -112,7 +112,7 @@ mod tests {
         assert!((0..100).all(|_| one.job() == other.job()));
         let sum: MilliGpus = one.projects().iter().map(|project| project.quota).sum();
         assert!(sum <= MilliGpus::whole(GPUS) && sum > MilliGpus::whole(GPUS - 2), "{sum}");
-        let kinds: Vec<Kind> = (0..500).map(|_| one.job().kind).collect();
-        assert!(kinds.contains(&Kind::Interactive) && kinds.contains(&Kind::Training));
+        let kinds: Vec<JobKind> = (0..500).map(|_| one.job().kind).collect();
+        assert!(kinds.contains(&JobKind::Interactive) && kinds.contains(&JobKind::Training));
     }
 }

@@ -10,9 +10,9 @@ use bench::report::Report;
 use nix::sys::signal::Signal;
 use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{Gpu, MemberId, Size};
+use tranche_domain::jobs::{MemberId, PoolGpu, Size};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Happened, JobCondition, JobController, JobSlice, Launcher, Owner, Requester, Site};
+use tranche_jobs::{Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester};
 
 use crate::crowd::{Crowd, gpus};
 use crate::disk::{Beside, Place};
@@ -26,12 +26,12 @@ const LISTS: usize = 20;
 /// A node on which nothing runs.
 struct Still;
 
-impl Site for Still {
-    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<Gpu> {
+impl JobSite for Still {
+    fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         gpus()
     }
 
-    fn open(&self, _: &JobSlice, _: Size, _: &[GpuUuid], _: Owner) -> std::result::Result<(), String> {
+    fn open(&self, _: &JobSlice, _: Size, _: &[GpuUuid], _: JobOwner) -> std::result::Result<(), String> {
         Ok(())
     }
 
@@ -79,7 +79,7 @@ pub(crate) fn all(scale: Scale, place: &Place, report: &mut Report) -> Result<()
     }
     let (mut took, mut beside) = (Vec::new(), Beside::of(place)?);
     // Another user's job would need a ticket of a job launcher.
-    let owner = Owner { uid: getuid().as_raw(), gid: getgid().as_raw() };
+    let owner = JobOwner { uid: getuid().as_raw(), gid: getgid().as_raw() };
     let requester = Requester { uid: owner.uid, admin: true };
     for number in 0..scale.jobs {
         let submission = crowd.submission();

@@ -1,6 +1,6 @@
 //! Operations of the daemon: the control region.
 
-use tranche_shm::control::{ControlWriter, DeviceLimits, Identity, WORDS};
+use tranche_shm::control::{ControlWriter, DeviceLimits, ProcessIdentity, WORDS};
 use tranche_shm::credit::Units;
 use tranche_shm::lease::Lease;
 
@@ -34,7 +34,7 @@ pub(super) fn describe(description: &mut Description) {
     act("common: set_common(device 2, 0x61 units)", &|it| it.set_common(device(2), Units::new(0x61)));
     act("utilization: set_utilization(device 2, 41 %, 43 %)", &|it| it.set_utilization(device(2), 41, 43));
     act("seat occupy(slot 5, pid 0x7172, start 0x73747576, inner pid 0x77)", &|it| {
-        it.occupy(slot(5), Identity { pid: 0x7172, start_time: 0x7374_7576, inner_pid: 0x77 });
+        it.occupy(slot(5), ProcessIdentity { pid: 0x7172, start_time: 0x7374_7576, inner_pid: 0x77 });
     });
     act("seat vacate(slot 5)", &|it| it.vacate(slot(5)));
     for (name, lease) in leases() {

@@ -1,7 +1,7 @@
 //! Requests and replies on a slice's socket.
 
 use tranche_shm::credit::Units;
-use tranche_shm::message::{Frame, Refusal, Reply, Request, ShareKey};
+use tranche_shm::message::{AttachRefusal, DaemonReply, Frame, ProcessRequest, ShareKey};
 
 use super::region::{device, slot};
 use crate::Description;
@@ -9,15 +9,15 @@ use crate::Description;
 pub(super) fn describe(description: &mut Description) {
     let (key, units) = (ShareKey(0xd1d2), Units::new(0xe1));
     let requests = [
-        ("request Hello(ABI 0xf1)", Request::Hello { abi: 0xf1, slot: None }),
-        ("request Hello(ABI 0xf1, slot 5)", Request::Hello { abi: 0xf1, slot: Some(slot(5)) }),
-        ("request Credit(device 2, 0xe1 units)", Request::Credit { device: device(2), want: units }),
+        ("request Hello(ABI 0xf1)", ProcessRequest::Hello { abi: 0xf1, slot: None }),
+        ("request Hello(ABI 0xf1, slot 5)", ProcessRequest::Hello { abi: 0xf1, slot: Some(slot(5)) }),
+        ("request Credit(device 2, 0xe1 units)", ProcessRequest::Credit { device: device(2), want: units }),
         (
             "request Export(device 2, key 0xd1d2, 0xe1 units)",
-            Request::Export { device: device(2), key, units },
+            ProcessRequest::Export { device: device(2), key, units },
         ),
-        ("request Import(key 0xd1d2)", Request::Import { key }),
-        ("request Drop(key 0xd1d2)", Request::Drop { key }),
+        ("request Import(key 0xd1d2)", ProcessRequest::Import { key }),
+        ("request Drop(key 0xd1d2)", ProcessRequest::Drop { key }),
     ];
     // A daemon has to read the hello of any version to refuse it, and a shim of any version has to read the refusal.
     for (what, request) in requests {
@@ -25,16 +25,16 @@ pub(super) fn describe(description: &mut Description) {
         description.add(format!("{always}{what}"), frame(&request.encode()));
     }
     let replies = [
-        ("reply Welcome(slot 5, generation 0x11)", Reply::Welcome { slot: slot(5), generation: 0x11 }),
-        ("reply Granted", Reply::Granted),
-        ("reply Exhausted", Reply::Exhausted),
-        ("reply Later", Reply::Later),
-        ("reply Unknown", Reply::Unknown),
-        ("always reply Refused(Abi)", Reply::Refused(Refusal::Abi)),
-        ("always reply Refused(NotAMember)", Reply::Refused(Refusal::NotAMember)),
-        ("always reply Refused(Full)", Reply::Refused(Refusal::Full)),
-        ("always reply Refused(Ending)", Reply::Refused(Refusal::Ending)),
-        ("always reply Refused(Malformed)", Reply::Refused(Refusal::Malformed)),
+        ("reply Welcome(slot 5, generation 0x11)", DaemonReply::Welcome { slot: slot(5), generation: 0x11 }),
+        ("reply Granted", DaemonReply::Granted),
+        ("reply Exhausted", DaemonReply::Exhausted),
+        ("reply Later", DaemonReply::Later),
+        ("reply Unknown", DaemonReply::Unknown),
+        ("always reply Refused(Abi)", DaemonReply::Refused(AttachRefusal::Abi)),
+        ("always reply Refused(NotAMember)", DaemonReply::Refused(AttachRefusal::NotAMember)),
+        ("always reply Refused(Full)", DaemonReply::Refused(AttachRefusal::Full)),
+        ("always reply Refused(Ending)", DaemonReply::Refused(AttachRefusal::Ending)),
+        ("always reply Refused(Malformed)", DaemonReply::Refused(AttachRefusal::Malformed)),
     ];
     replies.into_iter().for_each(|(what, reply)| description.add(what, frame(&reply.encode())));
     description.add("share key of_bytes(\"a handle\")", format!("{:#x}", ShareKey::of_bytes(b"a handle").0));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use tranche_shm::compute::{Compute, Mark, Marks, REGION_WORDS, Tally};
+use tranche_shm::compute::{CompletionMark, ComputeRecords, MarkRing, REGION_WORDS, Tally};
 use tranche_shm::credit::{Credit, CreditWord, Units};
 use tranche_shm::usage::{Counter, Usage};
 
@@ -37,7 +37,7 @@ fn credit(description: &mut Description, region: &Region) {
     });
     let control = Region::of(tranche_shm::control::WORDS);
     let writer = tranche_shm::control::ControlWriter::init(&control.0, 1, 3).expect("long enough");
-    writer.occupy(slot(5), tranche_shm::control::Identity { pid: 1, ..Default::default() });
+    writer.occupy(slot(5), tranche_shm::control::ProcessIdentity { pid: 1, ..Default::default() });
     let total = region.while_doing(|| _ = usage.used(writer.reader(), device(2)));
     description.add("usage total of device 2: used()", total);
     description
@@ -52,7 +52,7 @@ fn numbers(description: &mut Description, region: &Region) {
         let changed = region.while_doing(|| usage.counter(slot(5), counter).store(0x91, SeqCst));
         description.add(format!("usage counter of slot 5: {counter:?}"), changed);
     }
-    let record = Compute::known(&region.0).expect("long enough").record(slot(5));
+    let record = ComputeRecords::known(&region.0).expect("long enough").record(slot(5));
     for tally in TALLIES {
         let changed = region.while_doing(|| record.tally(tally).store(0xa1, SeqCst));
         description.add(format!("compute tally of slot 5: {tally:?}"), changed);
@@ -76,13 +76,13 @@ const TALLIES: [Tally; 9] = [
 ];
 
 fn marks(description: &mut Description, region: &Region) {
-    let marks = Compute::known(&region.0).expect("long enough").record(slot(5)).marks();
-    let mark = |sequence| Mark { sequence, device: device(2), estimate_us: 0xc1_c2c3 };
+    let marks = ComputeRecords::known(&region.0).expect("long enough").record(slot(5)).marks();
+    let mark = |sequence| CompletionMark { sequence, device: device(2), estimate_us: 0xc1_c2c3 };
     let submitted = region.while_doing(|| marks.submit(mark(0x21)));
     description.add("compute mark of slot 5: 1. submit(0x21, device 2, 0xc1c2c3 us)", submitted);
     let reached = region.while_doing(|| marks.done(0x21).store(0x21, SeqCst));
     description.add("compute mark of slot 5: 2. done(0x21)", reached);
     let _ = region.while_doing(|| marks.submit(mark(0x22)));
     description.add("compute mark of slot 5: 3. finish(0x22)", region.while_doing(|| marks.finish(0x22)));
-    description.add("compute mark: done_offset(0x22) in bytes", Marks::done_offset(0x22).to_string());
+    description.add("compute mark: done_offset(0x22) in bytes", MarkRing::done_offset(0x22).to_string());
 }

@@ -1,13 +1,13 @@
 //! The daemon's messages: audit findings with a remedy, others verbatim.
 
-use tranche_domain::event::Kind;
+use tranche_domain::event::EventKind;
 
 use super::{Check, warning};
 
 /// A finding's message begins with its event kind.
 pub(super) fn check(note: &str) -> Check {
     let finding = note.split_once(':').and_then(|(kind, found)| {
-        let kind = Kind::from(kind.to_owned());
+        let kind = EventKind::from(kind.to_owned());
         Some((cure(&kind)?, kind, found.trim()))
     });
     match finding {
@@ -17,26 +17,26 @@ pub(super) fn check(note: &str) -> Check {
 }
 
 /// Remedy for a finding; `None` for other messages.
-fn cure(kind: &Kind) -> Option<&'static str> {
+fn cure(kind: &EventKind) -> Option<&'static str> {
     Some(match kind {
-        Kind::ForeignProcess => {
+        EventKind::ForeignProcess => {
             "start it by `tranche run`, end it, or keep the GPU for it alone; `foreigners = \"refuse\"` puts no further \
              slice beside it"
         }
-        Kind::UnderReported => {
+        EventKind::UnderReported => {
             "it holds what its slice is not charged for: end it, or have the daemon do so (`violations = \"kill\"`)"
         }
-        Kind::GateBypassed => {
+        EventKind::GateBypassed => {
             "it launches without waiting for its turn: end it, or have the daemon do so (`violations = \"kill\"`)"
         }
-        Kind::GpuHeldIdle => {
+        EventKind::GpuHeldIdle => {
             "its processes say that they have work and the GPU does none of it: a program that hangs, or one that writes \
              what the library alone writes; look which, and end it"
         }
-        Kind::UsageTampered => {
+        EventKind::UsageTampered => {
             "somebody in the slice writes what the library alone writes: look who that is and delete the slice"
         }
-        Kind::UnshimmedProcess => {
+        EventKind::UnshimmedProcess => {
             "it dropped LD_PRELOAD, is linked statically or loads the driver by a way of its own: start it so that \
              the library is in it, or run it in a container, where it stands in the driver's place"
         }

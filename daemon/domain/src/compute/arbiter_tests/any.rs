@@ -36,7 +36,7 @@ pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
             let request = if asks { share(request) } else { Permille::ZERO };
             let (gpus, limit) = (vec![gpu(0)], share(limit));
             let priority = Priority::new(rank);
-            Player { terms: Terms { gpus, request, limit, priority, frozen, gang: None }, habit }
+            Player { terms: ComputeTerms { gpus, request, limit, priority, frozen, gang: None }, habit }
         };
         slices.map(player).collect()
     })
@@ -45,21 +45,21 @@ pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
 /// Call of an arbiter.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Admit(usize, Terms),
-    Change(usize, Terms),
+    Admit(usize, ComputeTerms),
+    Change(usize, ComputeTerms),
     Leave(usize),
     Observe(usize, Observed),
     Decide,
 }
 
-fn any_terms() -> impl Strategy<Value = Terms> {
+fn any_terms() -> impl Strategy<Value = ComputeTerms> {
     let gpus = prop::collection::btree_set(0u8..3, 0..3);
     let gang = prop::option::of(
         prop_oneof![Just("a"), Just("b")]
             .prop_map(|name| Gang { owner_uid: 1, name: name.parse().expect("a label") }),
     );
     (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>(), gang).prop_map(
-        |(gpus, request, limit, rank, frozen, gang)| Terms {
+        |(gpus, request, limit, rank, frozen, gang)| ComputeTerms {
             gpus: gpus.into_iter().map(gpu).collect(),
             request: share(request),
             limit: share(limit),

@@ -23,14 +23,14 @@ pub(super) fn share(permille: u32) -> Permille {
     Permille::try_from(permille).expect("at most 1000")
 }
 
-pub(super) fn terms(mode: ComputeMode, request: u32) -> Terms {
-    Terms::of_mode(mode, vec![gpu(0)], share(request))
+pub(super) fn terms(mode: ComputeMode, request: u32) -> ComputeTerms {
+    ComputeTerms::of_mode(mode, vec![gpu(0)], share(request))
 }
 
 /// Terms of a tenant and its times of work.
 #[derive(Clone)]
 pub(super) struct Player {
-    pub(super) terms: Terms,
+    pub(super) terms: ComputeTerms,
     /// For how long it has work and then none, again and again; always if empty.
     pub(super) habit: Vec<(Nanos, Nanos)>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Player {
 impl fmt::Debug for Player {
     /// Prints it on one line, for long lists of players.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms { gpus, request, limit, priority, frozen, gang } = &self.terms;
+        let ComputeTerms { gpus, request, limit, priority, frozen, gang } = &self.terms;
         let gpus: Vec<u8> = gpus.iter().map(|gpu| gpu.bytes()[0]).collect();
         let habit: Vec<String> = self.habit.iter().map(|(work, rest)| format!("{work}/{rest}")).collect();
         let (request, limit) = (request.get(), limit.get());
@@ -48,7 +48,7 @@ impl fmt::Debug for Player {
 
 impl Player {
     /// One that always has work.
-    pub(super) fn tireless(terms: Terms) -> Self {
+    pub(super) fn tireless(terms: ComputeTerms) -> Self {
         Self { terms, habit: Vec::new() }
     }
 
@@ -88,7 +88,7 @@ pub(super) struct Game {
     pub(super) now: Instant,
     pub(super) players: Vec<Player>,
     began: Instant,
-    leases: Vec<Lease>,
+    leases: Vec<LeaseDecision>,
     /// Rest of the kernels that each has launched.
     left: Vec<Nanos>,
     busy: Vec<Vec<Nanos>>,
@@ -114,7 +114,7 @@ impl Game {
             now,
             players: players.to_vec(),
             began: now,
-            leases: vec![Lease::default(); players.len()],
+            leases: vec![LeaseDecision::default(); players.len()],
             left: vec![Nanos::ZERO; players.len()],
             busy,
             past: vec![Vec::new(); players.len()],
@@ -143,7 +143,7 @@ impl Game {
 
     fn launch(&mut self) {
         for at in 0..self.players.len() {
-            let Lease { open, least, .. } = self.leases[at];
+            let LeaseDecision { open, least, .. } = self.leases[at];
             let most = KERNEL.scaled(u64::from(least), 1);
             while open && self.has_work(at) && self.left[at] + KERNEL <= most {
                 self.left[at] += KERNEL;

@@ -1,13 +1,13 @@
 //! Charges of a slice: virtual time, allowance of its limit, slack.
 
-use super::{Member, most, part};
+use super::{SliceState, most, part};
 use crate::compute::rules::Rules;
 use crate::compute::terms::Window;
 use crate::compute::time::{Instant, Nanos};
 use crate::id::GpuUuid;
 use crate::units::Permille;
 
-impl Member {
+impl SliceState {
     /// Computes its busy time on each GPU since the last charge.
     pub(in crate::compute) fn take_busy(&mut self, passed: Nanos) {
         let counted = self.counted.get_or_insert_with(|| self.seen.busy.clone());

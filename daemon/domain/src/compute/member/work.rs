@@ -1,10 +1,10 @@
 //! Queries about the work of a slice: outstanding, late, expected.
 
-use super::Member;
+use super::SliceState;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
 
-impl Member {
+impl SliceState {
     /// Tests if it is open and others wait for it.
     pub(in crate::compute) fn has_turn(&self) -> bool {
         self.is_open() && !self.beside

@@ -1,9 +1,9 @@
 //! Leases, and the time of the next decision.
 
-use crate::compute::terms::Lease;
+use crate::compute::terms::LeaseDecision;
 use crate::compute::time::Nanos;
 use crate::compute::turns::{GLANCE, Round};
-use crate::compute::verdict::{Reason, Verdict};
+use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
 
 /// Longest time between two decisions while work of unknown length is outstanding.
@@ -24,7 +24,7 @@ const SLICE: Nanos = Nanos::millis(2);
 
 /// Lease of each slice.
 impl Round<'_> {
-    pub(super) fn judge(&mut self, at: usize) -> Verdict {
+    pub(super) fn judge(&mut self, at: usize) -> SliceDecision {
         let member = self.at(at);
         let reason = self.reason(at);
         let chosen = self.sheet.chosen.contains(&at);
@@ -34,20 +34,28 @@ impl Round<'_> {
         }
         if self.is_relaxed(at) {
             self.look_in(self.rules.hysteresis);
-            let lease = Lease { open: true, depth: self.rules.depth, least: 2, bell: false, frozen: false };
-            return Verdict { lease, fills: false, spared: false, beside: false, reason: Reason::Running };
+            let lease =
+                LeaseDecision { open: true, depth: self.rules.depth, least: 2, bell: false, frozen: false };
+            return SliceDecision {
+                lease,
+                fills: false,
+                spared: false,
+                beside: false,
+                reason: DecisionReason::Running,
+            };
         }
         if !member.wants() {
             return self.judge_idle(at, chosen, reason);
         }
         if member.is_stalled(self.now, self.rules) || !chosen && self.is_let_in(at) {
             // It may launch whenever it can. No slice waits for it.
-            let lease = Lease { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
-            return Verdict { lease, fills: true, spared: false, beside: true, reason };
+            let lease =
+                LeaseDecision { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
+            return SliceDecision { lease, fills: true, spared: false, beside: true, reason };
         }
         if !chosen && self.trails(at) {
-            let lease = Lease { open: true, depth: Nanos::ZERO, least: 1, bell: true, frozen: false };
-            return Verdict { lease, fills: true, spared: false, beside: true, reason };
+            let lease = LeaseDecision { open: true, depth: Nanos::ZERO, least: 1, bell: true, frozen: false };
+            return SliceDecision { lease, fills: true, spared: false, beside: true, reason };
         }
         if !chosen {
             self.look_in(LEISURE); // it may be starving
@@ -63,7 +71,7 @@ impl Round<'_> {
     /// Decides on a slice without work.
     ///
     /// It stays open until another gets a turn, or while it is above all others.
-    fn judge_idle(&mut self, at: usize, chosen: bool, reason: Reason) -> Verdict {
+    fn judge_idle(&mut self, at: usize, chosen: bool, reason: DecisionReason) -> SliceDecision {
         let member = self.at(at);
         let alone = member.neighbours.is_empty();
         let rival = |other: usize| {
@@ -79,7 +87,7 @@ impl Round<'_> {
             self.look_in(MOMENT);
         }
         if alone || chosen || stays || self.is_above_all(at) {
-            return Verdict { reason, ..self.opened(at) };
+            return SliceDecision { reason, ..self.opened(at) };
         }
         self.closed(at, reason)
     }
@@ -143,19 +151,19 @@ impl Round<'_> {
         !self.at(at).wants() || self.sheet.leavers.contains(&at)
     }
 
-    fn closed(&self, at: usize, reason: Reason) -> Verdict {
+    fn closed(&self, at: usize, reason: DecisionReason) -> SliceDecision {
         let member = self.at(at);
-        let lease = Lease {
+        let lease = LeaseDecision {
             open: false,
             depth: self.rules.depth,
             least: 2,
             bell: member.seen.outstanding > Nanos::ZERO,
             frozen: member.terms.frozen,
         };
-        Verdict { lease, fills: false, spared: false, beside: false, reason }
+        SliceDecision { lease, fills: false, spared: false, beside: false, reason }
     }
 
-    fn opened(&self, at: usize) -> Verdict {
+    fn opened(&self, at: usize) -> SliceDecision {
         let member = self.at(at);
         let now = self.now;
         let kernel = member.seen.kernel;
@@ -206,22 +214,29 @@ impl Round<'_> {
         };
         let least = if spared || singly || fills && beside == 0 { 1 } else { 2 };
         let above = others().any(|other| other.terms.priority < member.terms.priority);
-        let lease =
-            Lease { open: true, depth, least, bell: contended || above || member.has_limit(), frozen: false };
-        Verdict { lease, fills, spared, beside: false, reason: Reason::Running }
+        let lease = LeaseDecision {
+            open: true,
+            depth,
+            least,
+            bell: contended || above || member.has_limit(),
+            frozen: false,
+        };
+        SliceDecision { lease, fills, spared, beside: false, reason: DecisionReason::Running }
     }
 
-    fn reason(&self, at: usize) -> Reason {
+    fn reason(&self, at: usize) -> DecisionReason {
         let member = self.at(at);
         let holder = self.sheet.chosen.iter().find(|other| self.at(**other).shares_gpu_with(member));
         match holder.copied() {
-            _ if member.terms.frozen => Reason::Frozen,
-            _ if !member.wants() => Reason::NoWork,
-            _ if member.limited => Reason::Limit,
-            Some(holder) if holder == at => Reason::Running,
-            Some(holder) if self.at(holder).terms.priority > member.terms.priority => Reason::Behind(holder),
-            Some(holder) => Reason::Over(holder),
-            None => Reason::Running,
+            _ if member.terms.frozen => DecisionReason::Frozen,
+            _ if !member.wants() => DecisionReason::NoWork,
+            _ if member.limited => DecisionReason::Limit,
+            Some(holder) if holder == at => DecisionReason::Running,
+            Some(holder) if self.at(holder).terms.priority > member.terms.priority => {
+                DecisionReason::Behind(holder)
+            }
+            Some(holder) => DecisionReason::Over(holder),
+            None => DecisionReason::Running,
         }
     }
 }

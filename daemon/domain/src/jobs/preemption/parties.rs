@@ -1,15 +1,15 @@
 //! The job that room is made for, and the members that can be preempted for it.
 
 use crate::jobs::amount::MilliGpus;
-use crate::jobs::job::{Job, MemberId, Shape};
+use crate::jobs::job::{Job, JobShape, MemberId};
 use crate::jobs::name::ProjectName;
-use crate::jobs::project::Account;
+use crate::jobs::project::ProjectAccount;
 use crate::jobs::scheduler::Binding;
 
 /// The job that room is made for.
 pub(crate) struct Preemptor<'a> {
-    pub(crate) account: &'a Account,
-    pub(crate) shape: Shape,
+    pub(crate) account: &'a ProjectAccount,
+    pub(crate) shape: JobShape,
 }
 
 impl Preemptor<'_> {
@@ -39,7 +39,7 @@ pub(super) struct Victim<'a> {
     pub(super) id: MemberId,
     pub(super) binding: &'a Binding,
     pub(super) job: &'a Job,
-    pub(super) account: &'a Account,
+    pub(super) account: &'a ProjectAccount,
 }
 
 impl<'a> Victim<'a> {

@@ -9,8 +9,8 @@ use crate::jobs::amount::MilliGpus;
 use crate::jobs::combinations::{choices, combinations, least_sets};
 use crate::jobs::job::MemberId;
 use crate::jobs::name::ProjectName;
-use crate::jobs::pool::{PoolEntry, PoolIndex, Reach};
-use crate::jobs::project::{Account, Level};
+use crate::jobs::pool::{GpuConstraints, PoolEntry, PoolIndex};
+use crate::jobs::project::{Level, ProjectAccount};
 use crate::jobs::scheduler::QuotaScheduler;
 
 /// Maximum number of candidates on a GPU for an exact search.
@@ -29,16 +29,16 @@ pub(super) type Rank = (bool, MilliGpus, usize, Reverse<Level>, Vec<Newest>);
 /// Cost, GPUs and victims of one choice.
 pub(super) type Choice = (Rank, Vec<PoolIndex>, Vec<MemberId>);
 
-/// One search for victims.
-pub(super) struct Search<'a> {
+/// State of a search for members whose end makes room.
+pub(super) struct VictimSearch<'a> {
     pub(super) scheduler: &'a QuotaScheduler,
     pub(super) preemptor: &'a Preemptor<'a>,
     pub(super) victims: Vec<Victim<'a>>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> VictimSearch<'a> {
     /// The best choice for a fraction of one GPU.
-    pub(super) fn part(&self, reach: &Reach<'_>) -> Option<Choice> {
+    pub(super) fn part(&self, reach: &GpuConstraints<'_>) -> Option<Choice> {
         let indices = self.scheduler.pool.reachable(reach);
         indices.filter_map(|(index, entry)| self.part_of(index, entry)).min()
     }
@@ -53,7 +53,7 @@ impl<'a> Search<'a> {
     }
 
     /// The best choice of whole GPUs on one island.
-    pub(super) fn whole(&self, reach: &Reach<'_>, count: usize) -> Option<Choice> {
+    pub(super) fn whole(&self, reach: &GpuConstraints<'_>, count: usize) -> Option<Choice> {
         let islands = self.scheduler.pool.islands(reach);
         islands.into_values().filter_map(|indices| self.whole_of(&indices, count)).min()
     }
@@ -148,12 +148,12 @@ impl<'a> Search<'a> {
 /// GPUs that a set of victims frees: those of the preemptor's project, and those of each other project.
 struct Freed<'a> {
     own: MilliGpus,
-    others: BTreeMap<&'a ProjectName, (&'a Account, MilliGpus)>,
+    others: BTreeMap<&'a ProjectName, (&'a ProjectAccount, MilliGpus)>,
 }
 
 impl Freed<'_> {
     /// The other projects, with the use that each has left.
-    fn left(&self) -> impl Iterator<Item = (&Account, MilliGpus)> {
+    fn left(&self) -> impl Iterator<Item = (&ProjectAccount, MilliGpus)> {
         self.others.values().map(|(account, sum)| (*account, account.used.less(*sum)))
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::jobs::project::Account;
+use crate::jobs::project::ProjectAccount;
 
 const PROJECTS: [&str; 3] = ["a", "b", "c"];
 
@@ -12,7 +12,7 @@ enum Event {
     Submit {
         project: usize,
         gpus: &'static str,
-        kind: Kind,
+        kind: JobKind,
         preemptible: bool,
         priority: i8,
         members: u32,
@@ -27,11 +27,11 @@ enum Event {
 }
 
 fn submit(sizes: &'static [&'static str]) -> impl Strategy<Value = Event> {
-    let kind = prop_oneof![3 => Just(Kind::Training), 1 => Just(Kind::Interactive)];
+    let kind = prop_oneof![3 => Just(JobKind::Training), 1 => Just(JobKind::Interactive)];
     let members = prop_oneof![4 => Just((1, 1)), 1 => (1u32..=3, 1u32..=2)];
     (0..PROJECTS.len(), prop::sample::select(sizes), kind, any::<bool>(), -1i8..=1, members).prop_map(
         |(project, gpus, kind, preemptible, priority, (members, at_once))| {
-            let preemptible = preemptible || kind == Kind::Training;
+            let preemptible = preemptible || kind == JobKind::Training;
             Event::Submit { project, gpus, kind, preemptible, priority, members, at_once }
         },
     )
@@ -333,7 +333,7 @@ fn is_divided(scheduler: &QuotaScheduler) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn over(account: &Account) -> f64 {
+fn over(account: &ProjectAccount) -> f64 {
     f64::from(account.used.less(account.project.quota).get())
 }
 
@@ -341,7 +341,7 @@ fn over(account: &Account) -> f64 {
 fn ideal(scheduler: &QuotaScheduler) -> f64 {
     let all: f64 = scheduler.accounts.values().map(over).sum();
     let held = |level: f64| -> f64 {
-        let share = |account: &Account| {
+        let share = |account: &ProjectAccount| {
             let mut shapes = account.queue.keys();
             let most = if shapes.any(|shape| !shape.non_preemptible) { f64::INFINITY } else { over(account) };
             most.min(level * f64::from(account.project.weight().get()))

@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use super::*;
-use crate::jobs::{Activity, JobRefusal, MOST_JOBS_OF_A_USER, Overdue, ProjectRefusal, Wait, permit_another};
+use crate::jobs::{
+    JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, Wait, permit_another,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -14,12 +16,12 @@ fn wait(world: &World, job: JobId) -> Option<Wait> {
 #[test]
 fn highest_level_is_preempted_first() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "2"), ("d", "2")]);
-    world.submit("a", "a-1", "3", Kind::Training);
-    world.submit("b", "b-1", "2", Kind::Training);
-    world.submit("b", "b-2", "1", Kind::Training);
-    world.submit("b", "b-3", "1", Kind::Training);
-    world.submit("a", "a-2", "1", Kind::Training);
-    world.submit("d", "d-1", "1", Kind::Training);
+    world.submit("a", "a-1", "3", JobKind::Training);
+    world.submit("b", "b-1", "2", JobKind::Training);
+    world.submit("b", "b-2", "1", JobKind::Training);
+    world.submit("b", "b-3", "1", JobKind::Training);
+    world.submit("a", "a-2", "1", JobKind::Training);
+    world.submit("d", "d-1", "1", JobKind::Training);
     assert_eq!((world.stopped.clone(), world.used("d")), (vec!["b-3".to_string()], "1".into()));
 }
 
@@ -27,10 +29,10 @@ fn highest_level_is_preempted_first() {
 fn lower_level_preempts_higher_level() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2")]);
     for name in ["a-1", "a-2", "a-3", "a-4", "a-5", "a-6", "a-7", "a-8"] {
-        world.submit("a", name, "1", Kind::Training);
+        world.submit("a", name, "1", JobKind::Training);
     }
     for name in ["b-1", "b-2", "b-3", "b-4", "b-5"] {
-        world.submit("b", name, "1", Kind::Training);
+        world.submit("b", name, "1", JobKind::Training);
     }
     assert_eq!((world.used("a"), world.used("b")), ("4".into(), "4".into()));
     assert_eq!(world.queued("b").len(), 1);
@@ -44,7 +46,7 @@ fn weight_divides_surplus_not_quota() {
     world.scheduler.set_project(weighted("c", "0"), false).unwrap();
     for at in 0..8 {
         for name in ["a", "b", "c"] {
-            world.submit(name, &std::format!("{name}-{at}"), "1", Kind::Training);
+            world.submit(name, &std::format!("{name}-{at}"), "1", JobKind::Training);
         }
     }
     assert_eq!([world.used("a"), world.used("b"), world.used("c")], ["3", "4", "1"].map(String::from));
@@ -55,10 +57,10 @@ fn weight_divides_surplus_not_quota() {
 #[test]
 fn interactive_job_displaces_own_training() {
     let mut world = World::new(islands(1, 4), &[("a", "2"), ("b", "2")]);
-    world.submit("a", "a-1", "1", Kind::Training);
-    world.submit("a", "a-2", "1", Kind::Training);
-    world.submit("b", "b-1", "2", Kind::Training);
-    world.submit("a", "shell", "1", Kind::Interactive);
+    world.submit("a", "a-1", "1", JobKind::Training);
+    world.submit("a", "a-2", "1", JobKind::Training);
+    world.submit("b", "b-1", "2", JobKind::Training);
+    world.submit("a", "shell", "1", JobKind::Interactive);
     assert_eq!(world.stopped, ["a-2"]);
     assert_eq!((world.used("a"), world.used("b")), ("2".into(), "2".into()));
 }
@@ -73,24 +75,24 @@ fn own_training_stops_only_as_needed() {
     for (project, name, gpus) in
         [("a", "a-1", "0.2"), ("c", "c-1", "0.2"), ("a", "a-2", "3"), ("b", "b-1", "1"), ("c", "c-2", "1")]
     {
-        world.submit(project, name, gpus, Kind::Training);
+        world.submit(project, name, gpus, JobKind::Training);
     }
-    world.submit("b", "shell", "0.5", Kind::Interactive);
+    world.submit("b", "shell", "0.5", JobKind::Interactive);
     assert_eq!(world.stopped.len(), 0);
-    world.submit("c", "notebook", "2", Kind::Interactive);
+    world.submit("c", "notebook", "2", JobKind::Interactive);
     assert_eq!(world.stopped, ["c-1", "a-2"], "with c-1 gone c has less for its weight than a without a-2");
 }
 
 #[test]
 fn only_preemptible_interactive_jobs_borrow() {
     let mut world = World::new(islands(1, 4), &[("a", "1"), ("b", "3")]);
-    world.submit("a", "shell-1", "1", Kind::Interactive);
-    let second = world.submit("a", "shell-2", "0.5", Kind::Interactive);
+    world.submit("a", "shell-1", "1", JobKind::Interactive);
+    let second = world.submit("a", "shell-2", "0.5", JobKind::Interactive);
     let quota = MilliGpus::ONE;
     assert_eq!(wait(&world, second), Some(Wait::NonPreemptibleQuota { non_preemptible: quota, quota }));
-    world.submit_spec(JobSpec { preemptible: true, ..spec("a", "shell-3", "1", Kind::Interactive) });
+    world.submit_spec(JobSpec { preemptible: true, ..spec("a", "shell-3", "1", JobKind::Interactive) });
     assert_eq!(world.used("a"), "2");
-    world.submit("b", "b-1", "3", Kind::Training);
+    world.submit("b", "b-1", "3", JobKind::Training);
     assert_eq!((world.stopped.clone(), world.used("b")), (vec!["shell-3".to_string()], "3".into()));
 }
 
@@ -98,23 +100,23 @@ fn only_preemptible_interactive_jobs_borrow() {
 fn smallest_sufficient_set_is_preempted() {
     let mut world = World::new(islands(1, 4), &[("a", "0.5"), ("b", "3.5")]);
     for (name, gpus) in [("a-1", "0.5"), ("a-2", "2"), ("a-3", "0.3"), ("a-4", "1")] {
-        world.submit("a", name, gpus, Kind::Training);
+        world.submit("a", name, gpus, JobKind::Training);
     }
-    world.submit("b", "b-1", "0.4", Kind::Training);
+    world.submit("b", "b-1", "0.4", JobKind::Training);
     assert_eq!(world.stopped, ["a-3"]);
-    world.submit("b", "b-2", "1", Kind::Training);
+    world.submit("b", "b-2", "1", JobKind::Training);
     assert_eq!(world.stopped[1..], ["a-4"]);
 }
 
 #[test]
 fn victim_project_falls_below_quota_only_without_alternative() {
     let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2"), ("c", "4")]);
-    world.submit("a", "a-1", "4", Kind::Training);
-    world.submit("b", "b-1", "2", Kind::Training);
-    world.submit("b", "b-2", "2", Kind::Training);
-    world.submit("c", "c-1", "2", Kind::Training);
+    world.submit("a", "a-1", "4", JobKind::Training);
+    world.submit("b", "b-1", "2", JobKind::Training);
+    world.submit("b", "b-2", "2", JobKind::Training);
+    world.submit("c", "c-1", "2", JobKind::Training);
     assert_eq!(world.stopped, ["b-2"]);
-    world.submit("c", "c-2", "2", Kind::Training);
+    world.submit("c", "c-2", "2", JobKind::Training);
     assert_eq!(world.stopped[1..], ["a-1"]);
     assert_eq!(world.used("c"), "4");
 }
@@ -122,9 +124,9 @@ fn victim_project_falls_below_quota_only_without_alternative() {
 #[test]
 fn claim_starts_once_its_gpus_are_empty() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
-    world.submit("a", "a-1", "2", Kind::Training);
+    world.submit("a", "a-1", "2", JobKind::Training);
     world.slow = true;
-    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    let heir = world.submit("b", "b-1", "1", JobKind::Training);
     assert!(matches!(wait(&world, heir), Some(Wait::Leaving(members)) if members.len() == 1));
     assert_eq!((world.used("a"), world.used("b")), ("0".into(), "1".into()));
     let gone = MemberId { job: JobId(0), index: 0 };
@@ -137,10 +139,10 @@ fn claim_starts_once_its_gpus_are_empty() {
 #[test]
 fn deleted_claim_passes_to_the_next_job() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
-    world.submit("a", "a-1", "1", Kind::Training);
-    world.submit("a", "a-2", "1", Kind::Training);
+    world.submit("a", "a-1", "1", JobKind::Training);
+    world.submit("a", "a-2", "1", JobKind::Training);
     world.slow = true;
-    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    let heir = world.submit("b", "b-1", "1", JobKind::Training);
     assert_eq!(world.scheduler.delete(heir), []);
     world.settle();
     world.scheduler.member_exited(MemberId { job: JobId(1), index: 0 }, Exit::Requeued);
@@ -151,14 +153,14 @@ fn deleted_claim_passes_to_the_next_job() {
 #[test]
 fn blocked_job_within_quota_reserves_emptying_gpus() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
-    world.submit("a", "a-1", "0.6", Kind::Interactive);
-    world.submit("b", "b-1", "0.6", Kind::Interactive);
-    world.submit("a", "a-2", "0.4", Kind::Interactive);
+    world.submit("a", "a-1", "0.6", JobKind::Interactive);
+    world.submit("b", "b-1", "0.6", JobKind::Interactive);
+    world.submit("a", "a-2", "0.4", JobKind::Interactive);
     world.delete("b", &["b-1"]);
-    world.submit("a", "a-3", "0.9", Kind::Training);
+    world.submit("a", "a-3", "0.9", JobKind::Training);
     world.delete("a", &["a-1"]);
     assert_eq!(world.used("a"), "1.3");
-    let blocked = world.submit("b", "b-2", "1", Kind::Training);
+    let blocked = world.submit("b", "b-2", "1", JobKind::Training);
     assert_eq!(wait(&world, blocked), None, "a-3 borrowed");
     assert_eq!(world.stopped, ["a-3"]);
 }
@@ -171,7 +173,7 @@ fn parallelism_limits_members_until_all_completed() {
     let sweep = world.submit_spec(JobSpec {
         parallelism: two,
         completions: four,
-        ..spec("a", "sweep", "2", Kind::Training)
+        ..spec("a", "sweep", "2", JobKind::Training)
     });
     let mut seen = BTreeSet::new();
     while let Some((member, _)) = world.running().first().cloned() {
@@ -187,7 +189,7 @@ fn parallelism_limits_members_until_all_completed() {
 #[test]
 fn suspended_job_stops_and_restarts_when_resumed() {
     let mut world = World::new(islands(1, 1), &[("a", "1")]);
-    let job = world.submit("a", "a-1", "1", Kind::Training);
+    let job = world.submit("a", "a-1", "1", JobKind::Training);
     let leaving = world.scheduler.suspend(job, true);
     assert_eq!(leaving.len(), 1);
     world.scheduler.member_exited(leaving[0], Exit::Requeued);
@@ -201,9 +203,9 @@ fn suspended_job_stops_and_restarts_when_resumed() {
 #[test]
 fn priority_orders_the_projects_own_queue() {
     let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
-    world.submit("a", "first", "1", Kind::Training);
-    let low = world.submit("a", "low", "1", Kind::Training);
-    let urgent = JobSpec { priority: Priority::new(5), ..spec("a", "high", "1", Kind::Training) };
+    world.submit("a", "first", "1", JobKind::Training);
+    let low = world.submit("a", "low", "1", JobKind::Training);
+    let urgent = JobSpec { priority: Priority::new(5), ..spec("a", "high", "1", JobKind::Training) };
     let high = world.submit_spec(urgent);
     assert_eq!(world.stopped.len(), 0, "a running job is not stopped for one of its own project");
     assert_eq!(wait(&world, low), Some(Wait::Behind("high".parse().unwrap())));
@@ -215,13 +217,13 @@ fn priority_orders_the_projects_own_queue() {
 fn affinity_restricts_gpus() {
     let mut world = World::new(islands(1, 4), &[("b", "2")]);
     let mut a = project("a", "2");
-    a.affinity.insert(Kind::Training, BTreeSet::from([2, 3]));
+    a.affinity.insert(JobKind::Training, BTreeSet::from([2, 3]));
     world.scheduler.set_project(a, false).unwrap();
-    world.submit("a", "a-1", "1", Kind::Training);
-    world.submit("a", "a-2", "0.5", Kind::Interactive);
+    world.submit("a", "a-1", "1", JobKind::Training);
+    world.submit("a", "a-2", "0.5", JobKind::Interactive);
     assert_eq!(world.gpus_of("a", &["a-1"]), BTreeSet::from([2]));
     assert_eq!(world.gpus_of("a", &["a-2"]), BTreeSet::from([0]));
-    let refused = world.scheduler.submit(spec("a", "a-3", "3", Kind::Training)).unwrap_err();
+    let refused = world.scheduler.submit(spec("a", "a-3", "3", JobKind::Training)).unwrap_err();
     assert_eq!(refused, JobRefusal::NeverFits { size: size("3"), most: 2 });
 }
 
@@ -229,9 +231,9 @@ fn affinity_restricts_gpus() {
 fn outside_use_displaces_claims() {
     let mut world = World::new(islands(1, 2), &[("a", "1"), ("b", "1")]);
     let uuid = GpuUuid::from_bytes([1; 16]);
-    world.submit("a", "a-1", "2", Kind::Training);
+    world.submit("a", "a-1", "2", JobKind::Training);
     world.slow = true;
-    let heir = world.submit("b", "b-1", "1", Kind::Training);
+    let heir = world.submit("b", "b-1", "1", JobKind::Training);
     for gpu in [0, 1] {
         world.scheduler.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1));
     }
@@ -249,15 +251,15 @@ fn impossible_jobs_are_rejected_at_submission() {
     let mut world = World::new(islands(2, 8), &[("a", "4")]);
     let refusal = |world: &mut World, spec| world.scheduler.submit(spec).unwrap_err().to_string();
     for (spec, said) in [
-        (spec("x", "j", "1", Kind::Training), "no project x"),
-        (spec("a", "j", "9", Kind::Training), "at most 8"),
-        (spec("a", "j", "5", Kind::Interactive), "quota is 4"),
+        (spec("x", "j", "1", JobKind::Training), "no project x"),
+        (spec("a", "j", "9", JobKind::Training), "at most 8"),
+        (spec("a", "j", "5", JobKind::Interactive), "quota is 4"),
     ] {
         let refused = refusal(&mut world, spec);
         assert!(refused.contains(said), "{refused}");
     }
-    world.submit("a", "j", "1", Kind::Training);
-    let refused = refusal(&mut world, spec("a", "j", "1", Kind::Training));
+    world.submit("a", "j", "1", JobKind::Training);
+    let refused = refusal(&mut world, spec("a", "j", "1", JobKind::Training));
     assert!(refused.contains("exists"), "{refused}");
     let too_much = world.scheduler.set_project(project("b", "12.001"), false).unwrap_err();
     assert!(matches!(too_much, ProjectRefusal::TooMuch { .. }), "{too_much}");
@@ -271,13 +273,13 @@ fn impossible_jobs_are_rejected_at_submission() {
 #[test]
 fn interactive_limits_apply_to_runtime_and_idleness() {
     let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
-    let did = |running, idle| Activity { running, idle };
-    let shell = |did| limits.overdue(Kind::Interactive, None, did);
+    let did = |running, idle| MemberActivity { running, idle };
+    let shell = |did| limits.overdue(JobKind::Interactive, None, did);
     assert_eq!(shell(did(DAY / 2, DAY / 48)), None);
     assert_eq!(shell(did(DAY, DAY / 48)), Some(Overdue::InteractiveLimit(DAY)));
     assert_eq!(shell(did(DAY / 2, DAY / 24)), Some(Overdue::IdleLimit(DAY / 24)));
-    assert_eq!(limits.overdue(Kind::Training, None, did(DAY * 9, DAY * 9)), None);
-    let by_owner = limits.overdue(Kind::Training, Some(DAY), did(DAY, Duration::ZERO));
+    assert_eq!(limits.overdue(JobKind::Training, None, did(DAY * 9, DAY * 9)), None);
+    let by_owner = limits.overdue(JobKind::Training, Some(DAY), did(DAY, Duration::ZERO));
     assert_eq!(by_owner, Some(Overdue::MaxRuntime(DAY)));
 }
 
@@ -290,7 +292,7 @@ fn decision_cost_is_independent_of_queue_length() {
         {
             for gpus in ["0.3", "0.5", "1"] {
                 let name = std::format!("{project}-{at}-{}", gpus.replace('.', ""));
-                world.submit(project, &name, gpus, Kind::Training);
+                world.submit(project, &name, gpus, JobKind::Training);
             }
         }
         world.scheduler.guaranteed().len() + world.scheduler.surplus().len()
@@ -304,7 +306,7 @@ fn member_count_is_limited() {
     let members = |at_once: u32, all: u32| JobSpec {
         parallelism: NonZeroU32::new(at_once).unwrap(),
         completions: NonZeroU32::new(all).unwrap(),
-        ..spec("a", "j", "1", Kind::Training)
+        ..spec("a", "j", "1", JobKind::Training)
     };
     let most = JobSpec::MOST_MEMBERS;
     for (at_once, all) in [(1, most + 1), (most + 1, 1), (u32::MAX, u32::MAX)] {

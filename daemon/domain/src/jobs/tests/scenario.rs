@@ -6,20 +6,20 @@ use super::*;
 
 const PROJECTS: [(&str, &str); 4] = [("team-a", "4"), ("team-b", "2"), ("team-c", "2"), ("team-d", "8")];
 
-const FIRST: [(&str, &str, &str, Kind, &str); 13] = [
-    ("team-a", "a-1-1-jupyter", "1", Kind::Interactive, "1"),
-    ("team-a", "a-1-g", "1", Kind::Training, "2"),
-    ("team-a", "a-2-gg", "2", Kind::Training, "4"),
-    ("team-b", "b-1-g06", "0.6", Kind::Interactive, "0.6"),
-    ("team-b", "b-2-g04", "0.4", Kind::Interactive, "1"),
-    ("team-b", "b-3-g", "1", Kind::Training, "2"),
-    ("team-b", "b-4-gg", "2", Kind::Training, "4"),
-    ("team-c", "c-1-g05", "0.5", Kind::Interactive, "0.5"),
-    ("team-c", "c-2-g03", "0.3", Kind::Interactive, "0.8"),
-    ("team-c", "c-3-g02", "0.2", Kind::Interactive, "1"),
-    ("team-c", "c-4-gg", "2", Kind::Training, "3"),
-    ("team-c", "c-5-g", "1", Kind::Training, "4"),
-    ("team-d", "d-1-gggg", "4", Kind::Training, "4"),
+const FIRST: [(&str, &str, &str, JobKind, &str); 13] = [
+    ("team-a", "a-1-1-jupyter", "1", JobKind::Interactive, "1"),
+    ("team-a", "a-1-g", "1", JobKind::Training, "2"),
+    ("team-a", "a-2-gg", "2", JobKind::Training, "4"),
+    ("team-b", "b-1-g06", "0.6", JobKind::Interactive, "0.6"),
+    ("team-b", "b-2-g04", "0.4", JobKind::Interactive, "1"),
+    ("team-b", "b-3-g", "1", JobKind::Training, "2"),
+    ("team-b", "b-4-gg", "2", JobKind::Training, "4"),
+    ("team-c", "c-1-g05", "0.5", JobKind::Interactive, "0.5"),
+    ("team-c", "c-2-g03", "0.3", JobKind::Interactive, "0.8"),
+    ("team-c", "c-3-g02", "0.2", JobKind::Interactive, "1"),
+    ("team-c", "c-4-gg", "2", JobKind::Training, "3"),
+    ("team-c", "c-5-g", "1", JobKind::Training, "4"),
+    ("team-d", "d-1-gggg", "4", JobKind::Training, "4"),
 ];
 
 fn used(world: &World) -> [String; 4] {
@@ -54,7 +54,7 @@ fn borrowed() -> World {
 fn returned() -> World {
     let mut world = borrowed();
     for (name, used) in [("d-2-gg", "6"), ("d-3-gg", "8")] {
-        world.submit("team-d", name, "2", Kind::Training);
+        world.submit("team-d", name, "2", JobKind::Training);
         assert_eq!(world.used("team-d"), used);
         is_stable(&mut world);
     }
@@ -87,7 +87,7 @@ fn surplus_is_divided_by_weight() {
     for (project, name) in
         [("team-a", "a-3-gg"), ("team-a", "a-4-gg"), ("team-b", "b-5-gg"), ("team-c", "c-6-gg")]
     {
-        world.submit(project, name, "2", Kind::Training);
+        world.submit(project, name, "2", JobKind::Training);
         is_stable(&mut world);
     }
     assert_eq!(world.stopped.len(), 2, "{:?}", world.stopped);

@@ -3,8 +3,8 @@
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::super::measure::Glance;
-use super::super::state::Of;
+use super::super::measure::CompletionGlance;
+use super::super::state::DeviceWord;
 use super::super::*;
 use super::gpu::{Crowd, WHOLE};
 use super::world::{CLOSED, DEVICE, MS, OPEN, World};
@@ -57,7 +57,7 @@ fn kernels_that_fill_the_gpu_are_hardly_ever_launched_beside_each_other() {
             beside += u64::from(kernels > 1);
         }
         assert!(beside <= 20, "{crowd:?}: {beside} of 2000 were launched beside another");
-        assert_eq!(world.gate().state.get(device(), Of::Width), 0);
+        assert_eq!(world.gate().state.get(device(), DeviceWord::Width), 0);
     }
 }
 
@@ -68,7 +68,7 @@ fn a_program_of_one_stream_is_never_held_back_to_learn_what_it_could_do_with_two
         world.saturate(100);
         let rate = rate(&world, 1, 1_000);
         assert!(rate > 0.99, "{rate}");
-        assert_eq!(world.gate().state.get(device(), Of::Width), 0);
+        assert_eq!(world.gate().state.get(device(), DeviceWord::Width), 0);
     }
 }
 
@@ -144,13 +144,13 @@ fn threads_that_come_at_once_do_not_all_find_the_gpu_empty() {
         fn is_captured(&self) -> bool {
             false
         }
-        fn place(&self) -> Option<Place> {
+        fn place(&self) -> Option<LaunchTarget> {
             Launch::place(self.0)
         }
         fn launch(&self) -> i32 {
             // Another thread comes while this one is with the driver.
-            let place = Place { stream: 99, ..self.place().unwrap() };
-            let seen = self.0.gate().look(place, Glance::at(self.0.now.get()));
+            let place = LaunchTarget { stream: 99, ..self.place().unwrap() };
+            let seen = self.0.gate().look(place, CompletionGlance::at(self.0.now.get()));
             assert!(self.0.gate().fits(device(), &seen, Lease { depth_us: 0, ..OPEN }).is_none());
             0
         }
@@ -162,7 +162,7 @@ fn threads_that_come_at_once_do_not_all_find_the_gpu_empty() {
     world.saturate(10);
     world.wait(Awaited::Context);
     world.gate().launch(Spent::default(), Work::Kernel, &world, &Twice(&world));
-    assert_eq!(world.gate().state.get(device(), Of::Entering), 0);
+    assert_eq!(world.gate().state.get(device(), DeviceWord::Entering), 0);
 }
 
 /// The depth that holds where streams may share a mark. Such a mark is reached with the last launch of its own stream, and

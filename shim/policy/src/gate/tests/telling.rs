@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::super::state::Of;
+use super::super::state::DeviceWord;
 use super::super::*;
 use super::world::{DEVICE, MS, OPEN, World};
 use tranche_shm::compute::Tally;
@@ -121,8 +121,8 @@ fn what_a_thread_launches_by_itself_is_booked_where_that_was_granted() {
         fn is_captured(&self) -> bool {
             false
         }
-        fn place(&self) -> Option<Place> {
-            Some(Place { device: DeviceSlot::new(DEVICE + 1)?, context: 78, stream: 9 })
+        fn place(&self) -> Option<LaunchTarget> {
+            Some(LaunchTarget { device: DeviceSlot::new(DEVICE + 1)?, context: 78, stream: 9 })
         }
         fn launch(&self) -> i32 {
             0
@@ -138,12 +138,12 @@ fn what_a_thread_launches_by_itself_is_booked_where_that_was_granted() {
     let (here, there) = (DeviceSlot::new(DEVICE).unwrap(), DeviceSlot::new(DEVICE + 1).unwrap());
     let grant = world.launch_after(0);
     assert!(grant.launches > 3 && grant.device == Some(here), "{grant:?}");
-    let entered = |device| world.gate().state.get(device, Of::Entered);
+    let entered = |device| world.gate().state.get(device, DeviceWord::Entered);
     let before = entered(here);
     let (_, elsewhere) =
         world.gate().launch(grant.spent(grant.launches - 3), Work::Kernel, &world, &Elsewhere);
     assert_eq!((entered(here) - before, entered(there)), (3, 1));
-    assert_eq!(world.gate().state.get(here, Of::Unmarked), 3);
+    assert_eq!(world.gate().state.get(here, DeviceWord::Unmarked), 3);
     assert!(elsewhere.device.is_none_or(|device| device == there), "{elsewhere:?}");
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
 
-use tranche_shm::compute::{RECORD_WORDS, Record, Tally};
+use tranche_shm::compute::{ComputeRecord, RECORD_WORDS, Tally};
 use tranche_shm::control::{self, ControlWriter};
 
 use super::super::*;
@@ -83,8 +83,8 @@ impl World {
         ControlWriter::attach(&self.control).unwrap()
     }
 
-    pub(super) fn record(&self) -> Record<'_> {
-        Record::over(self.record.first_chunk().unwrap())
+    pub(super) fn record(&self) -> ComputeRecord<'_> {
+        ComputeRecord::over(self.record.first_chunk().unwrap())
     }
 
     pub(super) fn gate(&self) -> Gate<'_> {
@@ -191,8 +191,12 @@ impl Launch for World {
     fn is_captured(&self) -> bool {
         self.captured.get()
     }
-    fn place(&self) -> Option<Place> {
-        Some(Place { device: DeviceSlot::new(DEVICE).unwrap(), context: 77, stream: self.stream.get() })
+    fn place(&self) -> Option<LaunchTarget> {
+        Some(LaunchTarget {
+            device: DeviceSlot::new(DEVICE).unwrap(),
+            context: 77,
+            stream: self.stream.get(),
+        })
     }
     fn launch(&self) -> i32 {
         self.launched.set(self.launched.get() + 1);

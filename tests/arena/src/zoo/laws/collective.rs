@@ -1,6 +1,6 @@
 //! Jobs whose ranks on two GPUs wait for each other. A collective keeps its GPU until all have arrived.
 
-use tranche_domain::compute::{Gang, Terms};
+use tranche_domain::compute::{ComputeTerms, Gang};
 use tranche_domain::request::ComputeMode;
 
 use super::figures::{GAME, figure};
@@ -11,8 +11,8 @@ use crate::{Report, S, US, game};
 
 const HALF: u32 = 500;
 
-fn on(gpus: &[u8]) -> Terms {
-    Terms::of_mode(ComputeMode::Fair, gpus.iter().copied().map(gpu).collect(), permille(HALF))
+fn on(gpus: &[u8]) -> ComputeTerms {
+    ComputeTerms::of_mode(ComputeMode::Fair, gpus.iter().copied().map(gpu).collect(), permille(HALF))
 }
 
 /// Ten kernels of 0.2 ms, then a collective of 20 us.
@@ -55,7 +55,7 @@ pub(super) fn gang(model: &Model) -> Vec<Figure> {
 /// Ranks in slices of one gang, measured by the same job in one slice, too.
 pub(super) fn together(model: &Model) -> Vec<Figure> {
     let gang = Gang { owner_uid: 1, name: "ranks".parse().expect("a label names a gang") };
-    let of_gang = |number| Terms { gang: Some(gang.clone()), ..on(&[number]) };
+    let of_gang = |number| ComputeTerms { gang: Some(gang.clone()), ..on(&[number]) };
     let figure = judge(model, &[0, 1].map(|number| Tenant::new(of_gang(number), step())));
     let ratio = figure.measured / part(model, &in_one_slice(), None);
     vec![figure, super::figures::figure("beside-one-slice", "of its steps", Bound::AtLeast(0.95), ratio)]

@@ -1,6 +1,6 @@
 //! Requests, priorities and programs that begin late.
 
-use tranche_domain::compute::{Priority, Terms};
+use tranche_domain::compute::{ComputeTerms, Priority};
 
 use super::figures::{GAME, figure};
 use crate::load::{Lengths, Load};
@@ -12,7 +12,7 @@ use crate::{MS, S, US, game};
 pub(super) fn inference(model: &Model) -> Vec<Figure> {
     let gap = Lengths::Uniform(9 * MS, 29 * MS);
     let load = Load::Rounds { kernels: Lengths::Fixed(MS), batch: 1, gap };
-    let inference = Tenant::new(Terms { priority: Priority::new(1), ..fair(300) }, load);
+    let inference = Tenant::new(ComputeTerms { priority: Priority::new(1), ..fair(300) }, load);
     let setup = model.put(Setup::new(vec![inference, Tenant::new(fair(700), Load::saturating(MS))]));
     let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
     let alone = game::run(&setup.alone(0), GAME).p99(0) as f64 / MS as f64;
@@ -29,7 +29,7 @@ pub(super) fn inference(model: &Model) -> Vec<Figure> {
 
 /// A priority is no way to more than the request.
 pub(super) fn greedy(model: &Model) -> Vec<Figure> {
-    let greedy = Terms { priority: Priority::new(5), ..fair(300) };
+    let greedy = ComputeTerms { priority: Priority::new(5), ..fair(300) };
     let setup = Setup::new(vec![
         Tenant::new(greedy, Load::saturating(MS)),
         Tenant::new(fair(700), Load::saturating(MS)),

@@ -1,6 +1,6 @@
 //! Limits, best effort and frozen slices.
 
-use tranche_domain::compute::Terms;
+use tranche_domain::compute::ComputeTerms;
 use tranche_domain::request::ComputeMode;
 
 use super::figures::{GAME, figure};
@@ -10,7 +10,7 @@ use crate::zoo::{Bound, Figure, Model};
 use crate::{MS, S, game};
 
 fn slice(share: u32) -> Tenant {
-    let terms = Terms::of_mode(ComputeMode::Strict, vec![gpu(0)], permille(share));
+    let terms = ComputeTerms::of_mode(ComputeMode::Strict, vec![gpu(0)], permille(share));
     Tenant::new(terms, Load::saturating(MS))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn two_strict(model: &Model) -> Vec<Figure> {
 /// A request of nothing beside one of half, and then alone.
 pub(super) fn best_effort(model: &Model) -> Vec<Figure> {
     let load = Load::saturating(MS);
-    let nothing = Terms::of_mode(ComputeMode::BestEffort, vec![gpu(0)], permille(0));
+    let nothing = ComputeTerms::of_mode(ComputeMode::BestEffort, vec![gpu(0)], permille(0));
     let busy = Tenant::new(fair(500), load).lives(0, 5 * S);
     let setup = model.put(Setup::new(vec![busy, Tenant::new(nothing, load)]));
     let report = game::run(&setup, 8 * S);
@@ -61,7 +61,7 @@ pub(super) fn best_effort(model: &Model) -> Vec<Figure> {
 pub(super) fn frozen(model: &Model) -> Vec<Figure> {
     let load = Load::saturating(MS);
     let mut setup = model.put(Setup::new(vec![Tenant::new(fair(500), load), Tenant::new(fair(500), load)]));
-    let frozen = Terms { frozen: true, ..fair(500) };
+    let frozen = ComputeTerms { frozen: true, ..fair(500) };
     setup.script = vec![(2 * S, Action::Change(0, frozen)), (3 * S, Action::Change(0, fair(500)))];
     let report = game::run(&setup, 5 * S);
     let ms = |tenant, from, to| report.ran(tenant, from, to) as f64 / MS as f64;
