@@ -12,7 +12,7 @@ use crate::device::{BadDevice, DeviceId};
 use crate::health::{NodeHeadroom, Occupied};
 use crate::offer::Offer;
 use crate::profile::ProfileName;
-use crate::release::Absences;
+use crate::release::{Absences, Standing};
 
 /// Reason for rejecting an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -171,17 +171,6 @@ fn steps(headroom: &NodeHeadroom, absences: &Absences, bundle: &Bundle) -> Resul
         steps.push(Step::Make(bundle.clone()));
     }
     Ok(steps)
-}
-
-/// Presence of a slice's pod in the kubelet's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// A pod has a device of the slice.
-    Listed,
-    /// A pod had one, and none has any now.
-    Vanished,
-    /// No pod was listed with any: just admitted, or gone before the first read.
-    Unknown,
 }
 
 #[cfg(test)]

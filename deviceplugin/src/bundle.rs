@@ -5,11 +5,13 @@
 //! its GPUs.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
-use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
+use tranche_domain::request::{Share, SliceRequest};
 
 use crate::device::DeviceId;
-use crate::profile::ProfileName;
+use crate::profile::{Profile, ProfileName};
 
 /// Devices of one profile on different GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +90,25 @@ impl Bundle {
     /// Name of the slice for these devices.
     pub const fn slice(&self) -> &SliceName {
         &self.slice
+    }
+
+    /// Request for the slice, with the sizes of this profile: the same part of each GPU.
+    pub fn request(&self, profile: &Profile) -> SliceRequest {
+        let gpus = self.devices.iter().map(|device| GpuSelector::Uuid(device.gpu)).collect::<Vec<_>>();
+        let count = u32::try_from(gpus.len()).ok().and_then(NonZeroU32::new);
+        SliceRequest {
+            name: Some(self.slice.clone()),
+            share: if profile.is_whole() { count.map_or(profile.share, Share::Whole) } else { profile.share },
+            memory: profile.memory,
+            compute: profile.compute,
+            limit: profile.limit,
+            mode: profile.mode,
+            priority: profile.priority,
+            gang: None,
+            gpus,
+            ephemeral: false,
+            pod: None,
+        }
     }
 
     /// Tests if the bundles share a device.

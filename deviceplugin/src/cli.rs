@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, ConfigError, Division};
+use crate::config::{Config, ConfigError};
+use crate::layout::Division;
 use crate::serve::{Pace, ServeError, serve};
 
 /// Offer slices of this node's GPUs to its kubelet

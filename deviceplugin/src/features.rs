@@ -13,8 +13,10 @@ use std::time::{Duration, SystemTime};
 
 use tranche_domain::units::Bytes;
 
-use crate::config::{Config, Division};
-use crate::offer::{GpuDevice, Offer};
+use crate::config::Config;
+use crate::layout::Division;
+use crate::offer::Offer;
+use crate::placement::GpuDevice;
 use crate::resource_manager::ResourceManager;
 
 /// Name of the feature file.
@@ -27,11 +29,11 @@ const REFRESH: Duration = Duration::from_secs(15 * 60);
 const LONGEST: usize = 63;
 
 /// Label values by name.
-pub(crate) type Labels = BTreeMap<String, String>;
+type Labels = BTreeMap<String, String>;
 
 /// Labels for these GPUs and this offer. Names of GPU labels have no dot, and those of profiles contain one,
 /// which profile names cannot, so all are distinct.
-pub(crate) fn labels(config: &Config, gpu_devices: &[GpuDevice], offer: &Offer) -> Labels {
+fn labels(config: &Config, gpu_devices: &[GpuDevice], offer: &Offer) -> Labels {
     let divided: BTreeSet<_> = offer.devices.keys().map(|device| device.gpu).collect();
     let ours: Vec<&GpuDevice> =
         gpu_devices.iter().filter(|gpu_device| divided.contains(&gpu_device.uuid)).collect();
@@ -94,7 +96,8 @@ pub(crate) async fn keep(manager: Arc<ResourceManager>, directory: impl AsRef<Pa
     let directory = directory.as_ref();
     let (mut pictures, mut written, mut complaint) = (manager.pictures(), None, None);
     loop {
-        let labels = manager.labels().await;
+        let (gpu_devices, offer) = manager.offered().await;
+        let labels = labels(&manager.config, &gpu_devices, &offer);
         let due = written.as_ref().is_none_or(|(old, at): &(Labels, SystemTime)| {
             *old != labels || at.elapsed().is_ok_and(|age| age >= REFRESH)
         });

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuUuid;
@@ -13,10 +12,7 @@ use crate::bundle::Bundle;
 use crate::config::IgnoredXids;
 use crate::device::DeviceId;
 use crate::offer::Offer;
-use crate::profile::Claim;
-
-/// Default time for which a failed GPU has to be healthy before its devices are.
-pub const RECOVERY: Duration = Duration::from_secs(60);
+use crate::placement::Claim;
 
 /// The part of the daemon's view that concerns devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Kubernetes device plugin: offers slices as devices of the kubelet.
 //!
-//! Law: decisions are in pure modules (`allocate`, `bundle`, `device`, `health`, `offer`, `prefer`,
-//! `profile`, `release`) without clock, sockets or randomness; time is an argument. The other modules call
-//! daemon and kubelet, and carry the decisions out.
+//! Law: decisions are in pure modules (`allocate`, `bundle`, `device`, `health`, `layout`, `offer`,
+//! `placement`, `prefer`, `profile`, `release`) without clock, sockets or randomness; time is an argument. The
+//! other modules call daemon and kubelet, and carry the decisions out.
 #![forbid(unsafe_code)]
 
 pub mod allocate;
@@ -10,7 +10,9 @@ pub mod bundle;
 pub mod config;
 pub mod device;
 pub mod health;
+pub mod layout;
 pub mod offer;
+pub mod placement;
 pub mod prefer;
 pub mod profile;
 pub mod release;

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::allocate::Standing;
 use crate::bundle::Bundle;
 use crate::device::DeviceId;
 use crate::health::{NodeHeadroom, Occupied};
@@ -33,6 +32,17 @@ struct Watch {
     ever_listed: bool,
     /// First observation of the current absence.
     missing_since: Option<Duration>,
+}
+
+/// Presence of a slice's pod in the kubelet's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A pod has a device of the slice.
+    Listed,
+    /// A pod had one, and none has any now.
+    Vanished,
+    /// No pod was listed with any: just admitted, or gone before the first read.
+    Unknown,
 }
 
 impl Absences {

@@ -17,10 +17,10 @@ use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
 use crate::device_states::{DeviceStates, SharedStates};
-use crate::features::{self, Labels};
 use crate::health::{Broken, Health, NodeHeadroom};
 use crate::metrics::{Counters, Ending, Published};
-use crate::offer::{DoesNotFit, GpuDevice, Offer};
+use crate::offer::Offer;
+use crate::placement::{DoesNotFit, GpuDevice};
 use crate::pod_devices::{self, Owners};
 use crate::prefer::preferred;
 use crate::profile::ProfileName;
@@ -114,11 +114,10 @@ impl ResourceManager {
             .any(|gpu_device| self.config.is_ours(gpu_device.index, gpu_device.uuid))
     }
 
-    /// Labels of the node.
-    pub(crate) async fn labels(&self) -> Labels {
+    /// All GPUs ever observed, and the offer derived from them.
+    pub(crate) async fn offered(&self) -> (Vec<GpuDevice>, Offer) {
         let state = self.state.lock().await;
-        let gpu_devices: Vec<_> = state.gpu_devices.values().cloned().collect();
-        features::labels(&self.config, &gpu_devices, &state.offer)
+        (state.gpu_devices.values().cloned().collect(), state.offer.clone())
     }
 
     /// Notifies of changes in the health of GPUs, at first immediately, until the daemon disconnects.
@@ -257,7 +256,7 @@ impl ResourceManager {
         let (Step::End(bundle) | Step::Make(bundle)) = step;
         state.absences.reset(bundle);
         match (step, self.config.profile(bundle.profile())) {
-            (Step::Make(bundle), Some(profile)) => self.daemon.make(profile.request(bundle)).await,
+            (Step::Make(bundle), Some(profile)) => self.daemon.make(bundle.request(profile)).await,
             (Step::End(bundle), _) => self.daemon.end(bundle.slice(), true).await,
             (Step::Make(_), None) => {
                 Err(Status::failed_precondition(format!("profile {} is gone", bundle.profile())).into())

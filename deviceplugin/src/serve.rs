@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use tranche_exposition::{BoundListener, ListenError};
 
-use crate::config::{Config, Division};
+use crate::config::Config;
 use crate::directory;
 use crate::features;
-use crate::offer::DoesNotFit;
+use crate::layout::Division;
+use crate::placement::DoesNotFit;
 use crate::registrar::Registrar;
 use crate::release;
 use crate::reporter;

@@ -8,7 +8,8 @@ use tranche_domain::pod::PodContainer;
 
 use crate::bundle::Bundle;
 use crate::health::NodeHeadroom;
-use crate::offer::{GpuDevice, Offer};
+use crate::offer::Offer;
+use crate::placement::GpuDevice;
 use crate::pod_devices::Owners;
 use crate::release::Absences;
 

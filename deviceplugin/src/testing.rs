@@ -10,7 +10,8 @@ use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::device::{DeviceId, MOST_ALIKE};
 use crate::health::{GpuHeadroom, NodeHeadroom};
-use crate::offer::{GpuDevice, Offer};
+use crate::offer::Offer;
+use crate::placement::GpuDevice;
 
 /// Profiles of 50, 30 and 20 percent of each GPU.
 pub(crate) const USUAL: &str = "

@@ -13,9 +13,9 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socketpair};
 use nix::unistd::geteuid;
 
+use crate::bounds::Bounds;
 use crate::containers::Description;
 use crate::protocol::{ProcessFile, REPLY, Refusal, Reply, Request, Step};
-use crate::serve::{Bounds, Denied, send};
 use crate::sys;
 
 /// Failure of a request.
@@ -36,15 +36,6 @@ impl From<HelperError> for io::Error {
             HelperError::Failed(error) => error,
             HelperError::Refused(_) => Self::new(io::ErrorKind::PermissionDenied, error),
             HelperError::Gone(_) => Self::other(error),
-        }
-    }
-}
-
-impl From<Denied> for io::Error {
-    fn from(denied: Denied) -> Self {
-        match denied {
-            Denied::Failed(error) => error,
-            Denied::Refused(refusal) => Self::new(io::ErrorKind::PermissionDenied, refusal),
         }
     }
 }
@@ -229,7 +220,7 @@ impl Helper {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *turn = turn.wrapping_add(1);
         let packet = request.encode(*turn).ok_or(Refusal::Malformed)?;
-        send(&self.socket, &packet, passed.as_ref()).map_err(HelperError::Gone)?;
+        sys::send(&self.socket, &packet, passed.as_ref()).map_err(HelperError::Gone)?;
         let mut buffer = [0; REPLY + 1];
         let received = sys::receive(self.socket.as_fd(), &mut buffer).map_err(HelperError::Gone)?;
         let gone = |why: &str| HelperError::Gone(io::Error::other(why.to_owned()));

@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use tranche_cdi::{BadSpec, CdiGpu, FactSource, Injection, Preload, Shim, names};
 use tranche_domain::id::SliceName;
 
-use crate::protocol::Refusal;
-use crate::serve::Denied;
+use crate::protocol::{Denied, Refusal};
 
 /// Folder of the slices' directories in the runtime directory; belongs to the main process.
 pub const SLICES: &str = "slices";

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::stat::major;
 
+use crate::bounds::Bounds;
 use crate::protocol::Refusal;
-use crate::serve::Bounds;
 
 /// Reason for which the daemon may end a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

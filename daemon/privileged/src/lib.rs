@@ -15,6 +15,7 @@
 //! - Each end exits when the other is gone.
 #![deny(unsafe_code)]
 
+mod bounds;
 #[allow(unsafe_code)]
 mod bpf;
 mod client;
@@ -27,13 +28,14 @@ mod serve;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use bounds::{ARGUMENT, Bounds};
 pub use client::{Helper, HelperError};
 pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES, listen};
 pub use evidence::{Evidence, mapped_memory};
 pub use powers::{AT_START, Account, DropError, KEPT, drop_all};
-pub use protocol::{ProcessFile, Refusal};
+pub use protocol::{Denied, ProcessFile, Refusal};
 pub use rule::{is_leaf, join_standing_rule, open_gpus};
-pub use serve::{ARGUMENT, Bounds, Denied, main};
+pub use serve::main;
 pub use sys::{detach_read_only, pidfd_open, send_signal};
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Requests and replies, as packets of fixed size.
 
+use std::io;
+
 use nix::sys::signal::Signal;
 
 /// Length of a request in bytes.
@@ -128,6 +130,25 @@ impl Refusal {
         Self::NoSuchGpus,
         Self::NotComposed,
     ];
+}
+
+/// Reason for a failed request, at its origin.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages document them
+pub enum Denied {
+    #[error(transparent)]
+    Refused(Refusal),
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+impl From<Denied> for io::Error {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Failed(error) => error,
+            Denied::Refused(refusal) => Self::new(io::ErrorKind::PermissionDenied, refusal),
+        }
+    }
 }
 
 /// Result of a request.

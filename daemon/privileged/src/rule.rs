@@ -20,10 +20,10 @@ use std::path::{Component, Path, PathBuf};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{geteuid, getppid};
 
+use crate::bounds::Bounds;
 use crate::bpf::{self, Map};
 use crate::evidence::{Subject, majors, pid_of};
-use crate::protocol::Refusal;
-use crate::serve::{Bounds, Denied};
+use crate::protocol::{Denied, Refusal};
 use crate::sys;
 
 /// Mount points of the cgroup v2 hierarchy, alone or beside version 1.

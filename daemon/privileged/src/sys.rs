@@ -1,11 +1,11 @@
-//! System calls without a safe wrapper: mounts, signals by pidfd, received descriptors.
+//! System calls without a safe wrapper: mounts, signals by pidfd, packets with descriptors.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 /// A descriptor of a file through a detached read-only mount. Opening it through `/proc/self/fd` gives read
 /// access, and no descriptor derived from that can be reopened for writing, even by root in a container.
@@ -68,6 +68,20 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
         libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, no_info, 0u32)
     };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sends a packet, with a descriptor if given.
+pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
+    let numbers: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&numbers)];
+    let rights = if numbers.is_empty() { &[][..] } else { &rights[..] };
+    let parts = [IoSlice::new(packet)];
+    loop {
+        match sendmsg::<()>(socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_NOSIGNAL, None) {
+            Err(Errno::EINTR) => {}
+            sent => return Ok(sent.map(drop)?),
+        }
+    }
 }
 
 /// Receives one packet with its descriptors; `None` once the peer has closed the socket.

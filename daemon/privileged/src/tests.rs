@@ -18,7 +18,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::geteuid;
 
 use crate::protocol::{REPLY, Reply};
-use crate::serve::{send, serve};
+use crate::serve::serve;
 use crate::*;
 
 /// A helper in a thread, with its runtime directory.
@@ -304,7 +304,7 @@ fn invalid_packet_is_refused_and_next_served() {
     let cases: [(&[u8], _); 5] =
         [(b"x", None), (&[0; 4096], None), (&[0xff; 16], None), (&mount, None), (&stat, Some(&descriptor))];
     for (packet, passed) in cases {
-        send(socket, packet, passed).unwrap();
+        sys::send(socket, packet, passed).unwrap();
         let mut buffer = [0; REPLY];
         let (length, descriptors) = sys::receive(socket.as_fd(), &mut buffer).unwrap().unwrap();
         let (_, reply) = Reply::decode(&buffer[..length]).unwrap();

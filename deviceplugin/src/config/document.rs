@@ -13,10 +13,12 @@ use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::Address;
 
-use super::{Config, Division, IgnoredXids};
-use crate::health::RECOVERY;
-use crate::offer::{Layout, Model, Which};
+use super::settings::{Config, IgnoredXids};
+use crate::layout::{Division, Layout, LayoutScope, Model};
 use crate::profile::{Profile, ProfileName};
+
+/// Default time for which a failed GPU has to be healthy before its devices are.
+const RECOVERY: Duration = Duration::from_secs(60);
 
 /// Content of the file.
 #[derive(Deserialize)]
@@ -183,9 +185,9 @@ fn compute(given: Scalar) -> Result<Permille, String> {
 fn layout(table: LayoutTable) -> Result<Layout, String> {
     let of = match (table.gpu, table.model) {
         (Some(_), Some(_)) => return Err("a layout is for a `gpu` or a `model`, not for both".into()),
-        (Some(given), None) => Which::Gpu(gpu(given)?),
-        (None, Some(model)) => Which::Model(Model(model)),
-        (None, None) => Which::Any,
+        (Some(given), None) => LayoutScope::Gpu(gpu(given)?),
+        (None, Some(model)) => LayoutScope::Model(Model(model)),
+        (None, None) => LayoutScope::Any,
     };
     let names = table.profiles.iter().map(|name| name.parse().map_err(|bad| format!("{bad}")));
     Ok(Layout { of, profiles: names.collect::<Result<_, _>>()? })

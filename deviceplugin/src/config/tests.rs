@@ -1,4 +1,8 @@
+use tranche_domain::fault::Xid;
+use tranche_exposition::Address;
+
 use super::*;
+use crate::profile::Profile;
 use crate::testing::{USUAL, config, uuid};
 
 fn refused(text: &str) -> String {

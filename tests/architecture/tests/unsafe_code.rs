@@ -9,7 +9,7 @@ const WALLS: &[(&str, &str)] = &[
     ("shim/hooks/src/", "speaks C in both directions inside somebody else's process"),
     ("daemon/linux/src/sys.rs", "maps the regions that tenants share, and reads the peers of sockets"),
     ("daemon/privileged/src/bpf.rs", "speaks bpf(2) for the device rule"),
-    ("daemon/privileged/src/sys.rs", "makes detached mounts, signals by pidfd, and receives descriptors"),
+    ("daemon/privileged/src/sys.rs", "makes detached mounts, signals by pidfd, and passes descriptors"),
     ("daemon/jobs/src/shepherd/pam.rs", "asks libpam, which speaks C, for the site's policy"),
     ("daemon/agent/tests/common/mod.rs", "maps a slice's regions as a tenant does"),
     ("daemon/inventory/src/calibrate/child.rs", "makes a context through the driver's C interface"),
