@@ -27,7 +27,7 @@ build: ## Build everything into target/stage
 	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
-	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-deviceplugin workload simgpu) $(STAGE)/bin
+	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-demo tranche-deviceplugin workload simgpu) $(STAGE)/bin
 	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/debug/tranche-shepherd $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1

@@ -2,28 +2,28 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use tranche_domain::compute::{GangName, Priority};
-use tranche_domain::id::{GpuSelector, SliceName};
-use tranche_domain::request::{ComputeMode, Share, SliceRequest};
-use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::id::SliceName;
 
-use crate::demo::DemoArgs;
-
+mod demo;
 mod gpu;
 mod jobs;
 mod looking;
+mod output;
 mod quantity;
+mod size;
 mod slice;
 
+pub use demo::{DemoArgs, DemoGpu};
 pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
 pub use jobs::{
     By, DeleteJobsArgs, DescribeArgs, ExecArgs, HistoryArgs, JobArgs, ListArgs, LogsArgs, ProjectArgs,
     ProjectCommand, ProjectName, ProjectSettings, SubmitArgs,
 };
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
+pub use output::OutputArgs;
+pub use size::{Mode, SizeArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
 
 /// Share GPUs: run programs in slices, submit jobs, and show GPUs and their users
@@ -92,77 +92,6 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-/// Size, place and bounds of a slice.
-#[derive(Args, Clone, Debug)]
-pub struct SizeArgs {
-    /// Part of one GPU, such as 0.5, or whole GPUs, such as 2
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
-    pub share: Option<Share>,
-    /// Memory on each GPU, such as 16Gi; alone, the compute share follows from it
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::memory)]
-    pub memory: Option<Bytes>,
-    /// Compute on each GPU, such as 30% or 0.3
-    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
-    pub compute: Option<Permille>,
-    /// Compute limit on each GPU, such as 60% [default: by the mode]
-    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
-    pub limit: Option<Permille>,
-    /// Scheduling priority on a GPU, -128 to 127, higher first
-    #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
-    pub priority: Priority,
-    /// Gang of the slice: those of one owner and gang have their turns on the GPU at the same time
-    #[arg(long, value_name = "NAME")]
-    pub gang: Option<GangName>,
-    /// Use of compute beyond the request
-    #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
-    pub mode: Mode,
-    /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
-    #[arg(long, value_name = "GPU", value_delimiter = ',')]
-    pub gpu: Vec<GpuSelector>,
-    /// Longest wait for room, such as 30s or 5m
-    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
-    pub wait: Option<Duration>,
-}
-
-impl SizeArgs {
-    /// The size of an existing slice: none is given.
-    pub const fn of_another() -> Self {
-        Self {
-            share: None,
-            memory: None,
-            compute: None,
-            limit: None,
-            priority: Priority::DEFAULT,
-            gang: None,
-            mode: Mode::Fair,
-            gpu: Vec::new(),
-            wait: None,
-        }
-    }
-
-    /// Request for a slice of this size that is not ephemeral. Memory alone is a share of its own.
-    pub fn request(&self, name: Option<SliceName>) -> SliceRequest {
-        let (share, memory) = match (self.share, self.memory) {
-            (Some(share), memory) => (share, memory),
-            (None, Some(memory)) => (Share::Memory(memory), None),
-            (None, None) => unreachable!("the command line requires a share or memory"),
-        };
-        SliceRequest {
-            name,
-            share,
-            memory,
-            compute: self.compute,
-            limit: self.limit,
-            mode: self.mode.into(),
-            priority: self.priority,
-            gang: self.gang.clone(),
-            gpus: self.gpu.clone(),
-            ephemeral: false,
-            pod: None,
-        }
-    }
-}
-
 /// Ids of the options that describe a new slice.
 const SIZE: [&str; 10] =
     ["share", "memory", "compute", "limit", "priority", "gang", "mode", "gpu", "wait", "name"];
@@ -194,14 +123,6 @@ pub enum ConfigCommand {
     Reload,
 }
 
-/// Choice between text and JSON output.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct OutputArgs {
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `tranche generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
@@ -220,25 +141,4 @@ pub enum Artefact {
     Completions,
     /// Man pages of section 1, one for each command.
     Man,
-}
-
-/// Use of compute beyond the request of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// At least the request, plus a share of idle time, up to the limit
-    Fair,
-    /// The request and never more
-    Strict,
-    /// No request: idle time only
-    BestEffort,
-}
-
-impl From<Mode> for ComputeMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Fair => Self::Fair,
-            Mode::Strict => Self::Strict,
-            Mode::BestEffort => Self::BestEffort,
-        }
-    }
 }

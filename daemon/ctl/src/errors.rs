@@ -112,7 +112,7 @@ pub enum Failure {
     /// A program could not be run in a slice.
     #[error(transparent)]
     Run(#[from] crate::run::RunError),
-    /// The demonstration failed, or a goal was missed.
+    /// The demonstration could not be started.
     #[error(transparent)]
     Demo(#[from] crate::demo::DemoError),
     /// Checks found problems, which are printed already.

@@ -9,7 +9,7 @@ mod project;
 mod show;
 
 pub use history::history;
-pub(crate) use project::PROJECT_FILE;
+pub use project::PROJECT_FILE;
 pub use project::project;
 
 use std::io::Write;

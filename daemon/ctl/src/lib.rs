@@ -97,8 +97,8 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,
         Command::Events(args) => events::events(&args, &socket)?,
-        Command::Demo(args) => demo::run(&args)?,
-        Command::Play => demo::play()?,
+        Command::Demo(args) => return Err(demo::demo(&args).into()),
+        Command::Play => return Err(demo::play().into()),
         Command::Doctor(args) => doctor::doctor(&args, &socket)?,
         Command::Generate(args) => generate::generate(&args)?,
     }

@@ -13,6 +13,9 @@ pub enum Side {
     Right,
 }
 
+/// Columns and rows of a table.
+pub type Section<'a> = (&'a [(&'static str, Side)], Vec<Vec<String>>);
+
 /// A table of `rows` under `columns`, in plain ASCII and as wide as its content, for logs and pipes.
 pub fn draw(columns: &[(&str, Side)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();

@@ -4,38 +4,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use architecture::imports::{self, Imports};
-use architecture::{Workspace, root, text};
-
-/// Files that may be in circles, by crate; a crate without a line has none.
-const TABLE: &str = "tests/architecture/circles.tsv";
+use architecture::{Workspace, root};
 
 #[test]
 fn no_file_imports_itself_through_others() {
-    let allowed = allowed();
-    let (mut wrong, mut known) = (Vec::new(), Vec::new());
-    for (name, circles) in circles() {
-        let files: usize = circles.iter().map(|(files, _)| files).sum();
-        let may = allowed.get(&name).copied().unwrap_or_default();
-        if files > may {
-            let ties: String = circles.into_iter().map(|(_, ties)| ties).collect();
-            wrong.push(format!("{name}: {files} files in circles, {may} allowed:\n{ties}"));
-        } else if files < may {
-            wrong.push(format!("{name}: {files} files in circles, {may} allowed: lower its line in {TABLE}"));
-        }
-        known.push(name);
-    }
-    let gone = allowed.keys().filter(|name| !known.contains(name)).map(|name| format!("{name} is gone"));
-    wrong.extend(gone);
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let circles = circles().into_iter().filter(|(_, circles)| !circles.is_empty());
+    let found: Vec<_> = circles.map(|(name, circles)| format!("{name}:\n{}", circles.concat())).collect();
+    assert!(found.is_empty(), "files that import each other in circles:\n{}", found.join("\n"));
 }
 
-/// The circles of each crate: their numbers of files, and the imports among them.
-fn circles() -> BTreeMap<String, Vec<(usize, String)>> {
+/// The circles of each crate: the imports among their files.
+fn circles() -> BTreeMap<String, Vec<String>> {
     let workspace = Workspace::survey();
     let of = |target: &cargo_metadata::Target| {
         let imports = imports::of_target(target.src_path.as_std_path());
         let circles = imports::circles(&imports);
-        circles.iter().map(|circle| (circle.len(), ties(&imports, circle))).collect::<Vec<_>>()
+        circles.iter().map(|circle| ties(&imports, circle)).collect::<Vec<_>>()
     };
     let is_built = |target: &&cargo_metadata::Target| !target.is_test() && !target.is_custom_build();
     let crates = workspace.crates().into_iter();
@@ -44,16 +28,6 @@ fn circles() -> BTreeMap<String, Vec<(usize, String)>> {
             (name.to_owned(), package.targets.iter().filter(is_built).flat_map(of).collect())
         })
         .collect()
-}
-
-fn allowed() -> BTreeMap<String, usize> {
-    let table = text(Path::new(TABLE)).expect("the table is there");
-    let rows = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let row = |line: &str| {
-        let (count, name) = line.split_once('\t').expect("a row is a number, a tab and a crate");
-        (name.to_owned(), count.parse().expect("a row begins with a number"))
-    };
-    rows.map(row).collect()
 }
 
 /// The imports among the files of a circle, with the names taken.

@@ -102,6 +102,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-shm",
         ],
     ),
+    // A client like any other, with the command line's connection.
+    ("tranche-demo", &["tranche-ctl", "tranche-domain"]),
     ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
     ("architecture", &[]),
     // Promises to earlier and later releases.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use tranche_domain::cordon::Reason;
 use tranche_domain::id::GpuSelector;
 
-use super::OutputArgs;
+use super::output::OutputArgs;
 use super::quantity;
 
 /// `tranche gpu`.

@@ -11,7 +11,8 @@ use tranche_domain::request::Share;
 
 pub use tranche_domain::jobs::ProjectName;
 
-use super::{OutputArgs, quantity};
+use super::output::OutputArgs;
+use super::quantity;
 
 /// `tranche project`.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use tranche_domain::id::SliceName;
 
-use super::OutputArgs;
+use super::output::OutputArgs;
 use super::quantity;
 
 /// `tranche smi`.

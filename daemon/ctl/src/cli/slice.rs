@@ -7,7 +7,9 @@ use tranche_domain::pod::{PodContainer, PodUid};
 use tranche_domain::request::Fraction;
 use tranche_domain::units::{Bytes, Permille};
 
-use super::{OutputArgs, SizeArgs, quantity};
+use super::output::OutputArgs;
+use super::quantity;
+use super::size::SizeArgs;
 
 /// `tranche slice`.
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 //! Laws: the content is listed; a part that is unavailable is replaced by the reason; no wait is unbounded;
 //! and values of variables, credentials and other users' command lines are left out.
 
+mod item;
 mod redact;
 mod sources;
 
@@ -20,19 +21,13 @@ use tempfile::NamedTempFile;
 
 use crate::errors::Failure;
 use crate::out;
+use item::Item;
 use redact::redacted;
 
 /// Name of the folder in the archive.
 const FOLDER: &str = "tranche-bundle";
 /// Maximum size of a text in bytes; of a longer one the end is kept, which is newer.
 const LONGEST: usize = 4 << 20;
-
-/// A text for the archive, or the reason for its absence.
-struct Item {
-    name: &'static str,
-    about: &'static str,
-    text: Result<String, String>,
-}
 
 /// Writes the archive and prints its content.
 pub(super) fn write(path: &Path, socket: &Path) -> Result<(), Failure> {

@@ -1,15 +1,14 @@
 //! Checks: interpretation of the evidence. Nothing here reads the machine.
 
-use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::view::{GpuView, NodeView};
 
-use super::exports::Exports;
+use super::check::{Check, Verdict, check, ok, problem, warning};
+use super::evidence::Evidence;
 use super::library::Library;
 use super::machine::{Access, Machine};
-use super::{Check, Verdict};
 
 mod findings;
 mod host;
@@ -17,21 +16,6 @@ mod privileges;
 mod symbols;
 #[cfg(test)]
 mod tests;
-
-/// Observations that the checks interpret.
-#[derive(Clone, Debug)]
-pub(super) struct Evidence {
-    pub(super) socket: PathBuf,
-    /// View of the node, or the reason for its absence.
-    pub(super) node: Result<NodeView, String>,
-    /// View of the daemon itself; `None` from older daemons.
-    pub(super) daemon: Option<DaemonView>,
-    pub(super) shim: PathBuf,
-    pub(super) library: Library,
-    /// The driver's installed libraries.
-    pub(super) driver: Vec<Exports>,
-    pub(super) machine: Machine,
-}
 
 /// All checks, in the order of display.
 pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
@@ -55,22 +39,6 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Check> {
     checks.push(enforcement(evidence));
     checks.extend(evidence.node.iter().flat_map(|node| &node.notes).map(|note| findings::check(note)));
     checks
-}
-
-fn check(name: &str, verdict: Verdict, found: impl Into<String>, remedy: Option<&str>) -> Check {
-    Check { check: name.into(), verdict, found: found.into(), remedy: remedy.map(Into::into) }
-}
-
-fn ok(name: &str, found: impl Into<String>) -> Check {
-    check(name, Verdict::Ok, found, None)
-}
-
-fn warning(name: &str, found: impl Into<String>, remedy: Option<&str>) -> Check {
-    check(name, Verdict::Warning, found, remedy)
-}
-
-fn problem(name: &str, found: impl Into<String>, remedy: &str) -> Check {
-    check(name, Verdict::Problem, found, Some(remedy))
 }
 
 fn daemon(evidence: &Evidence) -> Check {

@@ -1,13 +1,13 @@
 //! `tranche history`: use of GPUs over time.
 
 mod drawing;
+mod step;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use tranche_domain::jobs::MilliGpus;
 use tranche_rpc::v1::HistoryPoint;
 
@@ -15,14 +15,7 @@ use crate::cli::{By, HistoryArgs};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
-
-/// A change in the use of one project or job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Step {
-    time_unix_ms: u64,
-    who: String,
-    gpus: MilliGpus,
-}
+use step::Step;
 
 /// Prints the history in the requested form.
 pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {

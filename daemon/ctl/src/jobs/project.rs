@@ -139,7 +139,7 @@ fn row(view: &ProjectView) -> Vec<String> {
 // Default project
 
 /// Variable with another path of the selection file.
-pub(crate) const PROJECT_FILE: &str = "TRANCHE_PROJECT_FILE";
+pub const PROJECT_FILE: &str = "TRANCHE_PROJECT_FILE";
 
 fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
     find(daemon, &args.name)?;

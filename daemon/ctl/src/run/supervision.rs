@@ -19,8 +19,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::SignalKind;
 
-use super::RunError;
 use super::descendants::{Descendant, living};
+use super::error::RunError;
 
 /// Signals that are passed on to the program.
 const FORWARDED: [Signal; 6] =

@@ -1,5 +1,6 @@
 //! `tranche smi`: the node, its slices and their processes, as a table, as CSV or as JSON.
 
+mod parts;
 pub mod query;
 mod table;
 mod tenant;

@@ -1,48 +1,17 @@
 //! `--query-slice` and `--query-gpu`: chosen fields as CSV, for scripts that know nvidia-smi's.
 
-use std::fmt;
+use tranche_domain::view::NodeView;
 
-use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
-
-use super::table::by_gpu;
+use super::parts::by_gpu;
 use crate::cli::Format;
 
+mod field;
 mod fields;
 
+use field::{Field, OfGpu, OfSlice};
+
+pub use field::UnknownField;
 pub use fields::{GPU_FIELDS, SLICE_FIELDS};
-
-/// A field with an accessor of type `V`.
-pub struct Field<V> {
-    name: &'static str,
-    unit: &'static str,
-    about: &'static str,
-    /// Value without its unit; `None` if unknown.
-    value: V,
-}
-
-/// Accessor for a slice's part of one GPU.
-type OfSlice = fn(&SliceView, &SliceDeviceView) -> Option<String>;
-
-/// Accessor for a GPU of a node.
-type OfGpu = fn(&NodeView, &GpuView) -> Option<String>;
-
-/// Error for a field that the query does not have.
-#[derive(Debug, PartialEq, Eq)]
-pub struct UnknownField {
-    option: &'static str,
-    wanted: String,
-    known: Vec<&'static str>,
-}
-
-impl fmt::Display for UnknownField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { option, wanted, known } = self;
-        write!(f, "{wanted:?} is not a field of --{option}; these are: {}", known.join(", "))?;
-        write!(f, "\n`tranche smi --help-{option}` says what they mean")
-    }
-}
-
-impl std::error::Error for UnknownField {}
 
 /// Selected fields and format of a query.
 pub struct Query {
@@ -107,13 +76,6 @@ impl Form {
             Some(value) if self.units && !field.unit.is_empty() => format!("{value} {}", field.unit),
             Some(value) => value,
         }))
-    }
-}
-
-impl<V> Field<V> {
-    /// Column title as in nvidia-smi, with the unit even if the values have none.
-    fn title(&self) -> String {
-        if self.unit.is_empty() { self.name.into() } else { format!("{} [{}]", self.name, self.unit) }
     }
 }
 

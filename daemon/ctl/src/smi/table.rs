@@ -8,7 +8,8 @@ use tranche_domain::id::SliceName;
 use tranche_domain::units::Bytes;
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
 
-use crate::table::{Side, draw, or_dash};
+use super::parts::by_gpu;
+use crate::table::{Section, Side, draw, or_dash};
 
 mod who;
 
@@ -32,9 +33,6 @@ pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
     parts.extend(remarks(node));
     parts.join("\n") + "\n"
 }
-
-/// Columns and rows of a table.
-type Section<'a> = (&'a [(&'static str, Side)], Vec<Vec<String>>);
 
 /// A table, or `None` without rows.
 fn section((columns, rows): Section<'_>) -> Option<String> {
@@ -148,18 +146,6 @@ fn compute(slice: &SliceView) -> String {
 fn held_of(device: &SliceDeviceView) -> String {
     let part = part_of(device.used, device.cap);
     if device.over_cap > Bytes::ZERO { format!("{part} OVER CAP") } else { part }
-}
-
-/// Parts of all slices in the order of GPUs, with the index of the part in its slice.
-pub(super) fn by_gpu(node: &NodeView) -> Vec<(&SliceView, usize, &SliceDeviceView)> {
-    let parts = |slice| parts(slice);
-    let mut all: Vec<_> = node.slices.iter().flat_map(parts).collect();
-    all.sort_by_key(|(_, _, device)| device.gpu_index);
-    all
-}
-
-fn parts(slice: &SliceView) -> impl Iterator<Item = (&SliceView, usize, &SliceDeviceView)> {
-    slice.devices.iter().enumerate().map(move |(position, device)| (slice, position, device))
 }
 
 fn waiting(node: &NodeView, now: SystemTime) -> Section<'static> {

@@ -12,8 +12,10 @@ use nix::unistd::Uid;
 use tranche_domain::daemon::{DaemonView, SettingView};
 use tranche_domain::view::NodeView;
 
-use super::super::{checks, evidence, render};
-use super::Item;
+use super::super::checks;
+use super::super::evidence::Evidence;
+use super::super::report::render;
+use super::item::Item;
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
@@ -32,7 +34,7 @@ pub(super) fn all(socket: &Path) -> Vec<Item> {
     let item = |name, about, text| Item { name, about, text };
     vec![
         item("about.txt", "versions, when, by whom", Ok(about(socket))),
-        item("doctor.txt", "what `tranche doctor` says", Ok(render(&checks::all(&evidence(socket))))),
+        item("doctor.txt", "what `tranche doctor` says", Ok(render(&checks::all(&Evidence::gather(socket))))),
         item("smi.json", "GPUs, slices, processes", ask(&mut daemon, smi)),
         item("config.txt", "the configuration in force", own.as_ref().map(config).map_err(Clone::clone)),
         item("events.jsonl", "what happened", ask(&mut daemon, events)),

@@ -2,7 +2,7 @@
 
 use tranche_domain::event::EventKind;
 
-use super::{Check, warning};
+use crate::doctor::check::{Check, warning};
 
 /// A finding's message begins with its event kind.
 pub(super) fn check(note: &str) -> Check {

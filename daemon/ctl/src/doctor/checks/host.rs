@@ -1,8 +1,8 @@
 //! Checks of the machine, apart from GPUs and daemon.
 
-use super::super::Check;
-use super::super::machine::{Cgroups, Machine};
-use super::{Evidence, ok, problem, warning};
+use crate::doctor::check::{Check, ok, problem, warning};
+use crate::doctor::evidence::Evidence;
+use crate::doctor::machine::{Cgroups, Machine};
 
 /// The initial pid namespace, which has this inode in every kernel since 3.8.
 pub(super) const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";

@@ -3,7 +3,7 @@
 use tranche_domain::daemon::{CapabilityView, DaemonView, PrivilegesView};
 use tranche_domain::view::NodeView;
 
-use super::{Check, ok, warning};
+use crate::doctor::check::{Check, ok, warning};
 
 const NAME: &str = "privileges";
 const BY_UNIT: &str = "restart it from its unit, which gives it no more than it needs";

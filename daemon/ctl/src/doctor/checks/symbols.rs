@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Check;
-use super::super::exports::Exports;
-use super::{ok, warning};
+use crate::doctor::check::{Check, ok, warning};
+use crate::doctor::exports::Exports;
 
 /// Maximum number of names listed.
 const NAMED: usize = 40;

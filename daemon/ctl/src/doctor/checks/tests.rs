@@ -2,6 +2,7 @@ use std::path::Path;
 
 use tranche_domain::daemon::{CapabilityView, PrivilegesView, SettingView};
 
+use super::super::exports::Exports;
 use super::super::machine::Cgroups;
 use super::*;
 use crate::sample;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use tranche_domain::jobs::MilliGpus;
 
-use super::Step;
+use super::step::Step;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;

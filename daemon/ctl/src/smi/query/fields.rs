@@ -5,7 +5,7 @@ use tranche_domain::pod::PodContainer;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{GpuView, NodeView, ProcessView, SliceView};
 
-use super::{Field, OfGpu, OfSlice};
+use super::field::{Field, OfGpu, OfSlice};
 
 macro_rules! fields {
     ($($name:literal $([$unit:literal])?, $about:literal, $value:expr;)*) => {

@@ -2,8 +2,8 @@
 
 use tranche_domain::view::{ForeignProcessView, NodeView, ProcessView};
 
-use super::{Section, by_gpu};
-use crate::table::{Side, or_dash, printable};
+use crate::smi::parts::by_gpu;
+use crate::table::{Section, Side, or_dash, printable};
 
 /// Slices with a pod.
 pub(super) fn pods(node: &NodeView) -> Section<'static> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::DemoError;
+use crate::error::DemoError;
 
 /// Time for a process to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ const QUOTED: usize = 5;
 
 /// A child in a process group of its own: Ctrl-C does not reach it, and one signal reaches all of it.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub(crate) struct Owned {
     child: Child,
     name: String,
     log: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Starts a program, with its standard error in `NAME.log` in the folder.
-    pub(super) fn start(command: &mut Command, name: &str, folder: &Path) -> Result<Self, DemoError> {
+    pub(crate) fn start(command: &mut Command, name: &str, folder: &Path) -> Result<Self, DemoError> {
         use std::os::unix::process::CommandExt;
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).map_err(DemoError::io(format!("creating {}", log.display())))?;
@@ -37,17 +37,17 @@ impl Owned {
     }
 
     /// The child, for its pipes.
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// Exit status, once it has ended.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// The error for an early end, with the program's last output.
-    pub(super) fn too_early(&self) -> DemoError {
+    pub(crate) fn too_early(&self) -> DemoError {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let quoted: String =
@@ -57,7 +57,7 @@ impl Owned {
     }
 
     /// Sends SIGTERM, waits, and kills the rest. Returns the exit status.
-    pub(super) fn end(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
         drop(self.child.stdin.take());
         self.signal(Signal::SIGTERM);
         self.wait(PATIENCE).or_else(|| {
@@ -67,7 +67,7 @@ impl Owned {
     }
 
     /// Waits for its end.
-    pub(super) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + patience;
         loop {
             let status = self.ended();

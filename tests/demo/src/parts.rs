@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::DemoError;
+use crate::error::DemoError;
 
 /// Programs and libraries beside this binary.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     root: PathBuf,
 }
 
 impl Parts {
     /// Finds the installation, and checks that the programs exist.
-    pub(super) fn find() -> Result<Self, DemoError> {
+    pub(crate) fn find() -> Result<Self, DemoError> {
         let own = std::env::current_exe().map_err(DemoError::io("finding this program's own file"))?;
         let root = own.ancestors().nth(2).unwrap_or(Path::new("/")).to_path_buf();
         let parts = Self { root };
@@ -23,17 +23,17 @@ impl Parts {
     }
 
     /// Path of a program of the build.
-    pub(super) fn program(&self, name: &str) -> PathBuf {
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }
 
     /// The folder of programs.
-    pub(super) fn programs(&self) -> PathBuf {
+    pub(crate) fn programs(&self) -> PathBuf {
         self.root.join("bin")
     }
 
     /// The folder of the simulated driver's libraries.
-    pub(super) fn simulated(&self) -> Result<PathBuf, DemoError> {
+    pub(crate) fn simulated(&self) -> Result<PathBuf, DemoError> {
         there(self.program("simgpu"))?;
         there(self.root.join("sim/libcuda.so.1"))?;
         there(self.root.join("sim/libnvidia-ml.so.1"))?;

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use tranche_domain::units::Bytes;
 
-use super::super::claims::{Claim, Goal};
-use super::super::tenant::{Answer, Tenant};
-use super::super::{DemoError, interrupt};
-use super::{NVML_DELAY, Story};
+use super::session::{NVML_DELAY, Story};
+use crate::claims::{Claim, Goal};
+use crate::error::DemoError;
+use crate::interrupt;
+use crate::tenant::{Answer, Tenant};
 
 /// Least number of turns, in which the neighbour's rate is measured with and without disturbance.
 /// Medians are compared: other load on the machine then affects both alike.

@@ -6,28 +6,28 @@ use std::process::Command;
 
 use serde::{Serialize, Serializer};
 
-use super::DemoError;
-use super::narrator::Narrator;
+use crate::error::DemoError;
+use crate::narrator::Narrator;
 
 /// A measured value and its goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     /// Name of the measured value.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Measured value, rounded to a tenth.
     #[serde(serialize_with = "plainly")]
-    pub(super) value: f64,
+    pub(crate) value: f64,
     /// Unit of the value.
-    pub(super) unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Goal as printed, such as `>= 950`.
-    pub(super) goal: String,
+    pub(crate) goal: String,
     /// True if the goal was met.
-    pub(super) holds: bool,
+    pub(crate) holds: bool,
 }
 
 /// Goal of a measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Goal {
+pub(crate) enum Goal {
     /// The value equals the goal.
     Exactly(f64),
     /// The value is the goal or greater.
@@ -38,7 +38,7 @@ pub(super) enum Goal {
 
 impl Claim {
     /// Compares a value with its goal.
-    pub(super) fn new(name: &'static str, value: f64, unit: &'static str, goal: Goal) -> Self {
+    pub(crate) fn new(name: &'static str, value: f64, unit: &'static str, goal: Goal) -> Self {
         let (goal, holds) = match goal {
             Goal::Exactly(exact) => (format!("= {exact}"), value == exact),
             Goal::AtLeast(least) => (format!(">= {least}"), value >= least),
@@ -48,27 +48,27 @@ impl Claim {
     }
 
     /// Adds a condition that the claim also depends on.
-    pub(super) fn and(self, also: bool, what: &str) -> Self {
+    pub(crate) fn and(self, also: bool, what: &str) -> Self {
         Self { holds: self.holds && also, goal: format!("{}, {what}", self.goal), ..self }
     }
 }
 
 /// Content of the report.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct ClaimOutcome {
+pub(crate) struct ClaimOutcome {
     /// Product name of the GPU.
-    pub(super) device: String,
+    pub(crate) device: String,
     /// True if it was simulated.
-    pub(super) simulated: bool,
+    pub(crate) simulated: bool,
     /// Commit that the binaries were built from.
-    pub(super) commit: String,
+    pub(crate) commit: String,
     /// Claims in the order of measurement.
-    pub(super) claims: Vec<Claim>,
+    pub(crate) claims: Vec<Claim>,
 }
 
 impl ClaimOutcome {
     /// Writes the report as JSON; creates its folder if necessary.
-    pub(super) fn write(&self, path: &Path) -> Result<(), DemoError> {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), DemoError> {
         let mut text = serde_json::to_string_pretty(self).expect("claims are numbers and text");
         text.push('\n');
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -78,14 +78,14 @@ impl ClaimOutcome {
     }
 
     /// Fails if any claim does not hold.
-    pub(super) fn verdict(&self) -> Result<(), DemoError> {
+    pub(crate) fn verdict(&self) -> Result<(), DemoError> {
         let broken: Vec<_> =
             self.claims.iter().filter(|claim| !claim.holds).map(|claim| claim.name.to_string()).collect();
         if broken.is_empty() { Ok(()) } else { Err(DemoError::NotAsPromised(broken)) }
     }
 
     /// Prints the claims as a table.
-    pub(super) fn show(&self, narrator: &Narrator) {
+    pub(crate) fn show(&self, narrator: &Narrator) {
         let width = self.claims.iter().map(|claim| claim.name.len()).max().unwrap_or_default();
         for Claim { name, value, unit, goal, holds } in &self.claims {
             let verdict = if *holds { "holds" } else { "DOES NOT HOLD" };
@@ -110,7 +110,7 @@ fn rounded(value: f64) -> String {
 }
 
 /// Commit of the working folder's tree, if git reports one.
-pub(super) fn commit() -> String {
+pub(crate) fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
     let told = output.ok().filter(|output| output.status.success());
     told.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_string())

@@ -7,69 +7,69 @@ use std::process::Command;
 use serde::Deserialize;
 use tranche_domain::units::Bytes;
 
-use super::DemoError;
-use super::parts::Parts;
-use super::tenant::Talk;
+use crate::error::DemoError;
+use crate::parts::Parts;
+use crate::talk::Talk;
 
 /// NVML's data at one instant.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     nvml_version: String,
-    pub(super) gpus: Vec<GpuSeen>,
+    pub(crate) gpus: Vec<GpuSeen>,
 }
 
 impl Seen {
     /// Tests if this NVML is the simulated one.
-    pub(super) fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         self.nvml_version.ends_with("-simulated")
     }
 
     /// The GPU with this index.
-    pub(super) fn gpu(&self, index: u32) -> Option<&GpuSeen> {
+    pub(crate) fn gpu(&self, index: u32) -> Option<&GpuSeen> {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }
 }
 
 /// A GPU in NVML's data.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct GpuSeen {
-    pub(super) index: u32,
-    pub(super) uuid: String,
-    pub(super) name: String,
-    pub(super) total_bytes: Bytes,
+pub(crate) struct GpuSeen {
+    pub(crate) index: u32,
+    pub(crate) uuid: String,
+    pub(crate) name: String,
+    pub(crate) total_bytes: Bytes,
     /// Memory reserved by the driver.
-    pub(super) reserved_bytes: Bytes,
+    pub(crate) reserved_bytes: Bytes,
     /// Memory in use by all processes.
-    pub(super) used_bytes: Bytes,
+    pub(crate) used_bytes: Bytes,
     /// True if MIG mode is enabled.
-    pub(super) mig: bool,
+    pub(crate) mig: bool,
     /// Processes on the GPU.
-    pub(super) processes: Vec<ProcessSeen>,
+    pub(crate) processes: Vec<ProcessSeen>,
 }
 
 impl GpuSeen {
     /// Memory available to programs.
-    pub(super) fn capacity(&self) -> Bytes {
+    pub(crate) fn capacity(&self) -> Bytes {
         self.total_bytes.saturating_sub(self.reserved_bytes)
     }
 }
 
 /// A process in NVML's data.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct ProcessSeen {
-    pub(super) pid: u32,
+pub(crate) struct ProcessSeen {
+    pub(crate) pid: u32,
 }
 
 /// A program that reads NVML on request.
 #[derive(Debug)]
-pub(super) struct Observer {
+pub(crate) struct Observer {
     talk: Talk,
     first: Seen,
 }
 
 impl Observer {
     /// Starts the program; fails if NVML does not work there.
-    pub(super) fn start(
+    pub(crate) fn start(
         parts: &Parts,
         environment: &[(OsString, OsString)],
         folder: &Path,
@@ -82,12 +82,12 @@ impl Observer {
     }
 
     /// Its first observation; ends the program.
-    pub(super) fn first_look(self) -> Result<Seen, DemoError> {
+    pub(crate) fn first_look(self) -> Result<Seen, DemoError> {
         Ok(self.first)
     }
 
     /// Memory in use on a GPU, by any process.
-    pub(super) fn used(&mut self, index: u32) -> Result<Bytes, DemoError> {
+    pub(crate) fn used(&mut self, index: u32) -> Result<Bytes, DemoError> {
         let seen: Seen = self.talk.ask("nvml")?;
         seen.gpu(index).map(|gpu| gpu.used_bytes).ok_or_else(|| DemoError::InVain {
             what: format!("NVML to show GPU {index}"),

@@ -5,31 +5,31 @@ use std::time::Instant;
 
 /// Prints steps and their results with timestamps.
 #[derive(Debug)]
-pub(super) struct Narrator {
+pub(crate) struct Narrator {
     begun: Instant,
     bold: bool,
 }
 
 impl Narrator {
     /// Starts the clock that the headings show.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bold = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { begun: Instant::now(), bold }
     }
 
     /// Prints a heading with the time since the start.
-    pub(super) fn step(&self, text: &str) {
+    pub(crate) fn step(&self, text: &str) {
         let text = format!("[{:5.1} s] {text}", self.begun.elapsed().as_secs_f64());
         if self.bold { say(&format!("\n\x1b[1m{text}\x1b[0m")) } else { say(&format!("\n{text}")) }
     }
 
     /// Prints a line below the heading.
-    pub(super) fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
         say(&format!("          {text}"));
     }
 
     /// Prints the output of another program, verbatim.
-    pub(super) fn quote(&self, text: &str) {
+    pub(crate) fn quote(&self, text: &str) {
         say(text.trim_end());
     }
 }

@@ -7,11 +7,14 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lab::Lab;
-use super::narrator::Narrator;
-use super::{DemoError, DemoGpu, interrupt, sweep};
-use crate::client::Daemon;
-use crate::jobs::PROJECT_FILE;
+use tranche_ctl::cli::DemoGpu;
+use tranche_ctl::client::Daemon;
+use tranche_ctl::jobs::PROJECT_FILE;
+
+use crate::error::DemoError;
+use crate::lab::Lab;
+use crate::narrator::Narrator;
+use crate::{interrupt, sweep};
 
 /// Time for jobs to end after the shell.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -2,32 +2,39 @@
 
 use std::time::{Duration, Instant};
 
+use tranche_ctl::cli::{DemoArgs, DemoGpu};
 use tranche_domain::request::{Fraction, Resize};
-use tranche_domain::units::{Bytes, MIB, Permille};
-use tranche_domain::view::{GpuView, NodeView};
+use tranche_domain::units::{Bytes, MIB};
 
-use super::claims::{Claim, ClaimOutcome, Goal, commit};
-use super::lab::Lab;
-use super::narrator::Narrator;
-use super::observer::Observer;
-use super::owned::Owned;
-use super::tenant::{Lease, Tenant};
-use super::{DemoError, DemoGpu, interrupt, sweep};
-use crate::client::Daemon;
+use crate::claims::{Claim, ClaimOutcome, Goal, commit};
+use crate::error::DemoError;
+use crate::lab::Lab;
+use crate::narrator::Narrator;
+use crate::tenant::{Lease, Tenant};
+use crate::{interrupt, sweep};
 
 mod overfill;
+mod session;
 
-/// Delay of NVML's data about real GPUs.
-const NVML_DELAY: Duration = Duration::from_millis(200);
+use session::{NVML_DELAY, Story};
 
 /// Time limit for memory to be released and for a resize to take effect.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Tolerance for memory that drivers of real GPUs keep or release by themselves.
-const REAL_SLACK: Bytes = Bytes::mib(16);
+/// Runs the demonstration, and prints each step.
+///
+/// # Errors
+/// If a step failed, or a goal was missed; the report is written in the latter case too.
+pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
+    let outcome = tell(args.gpu)?;
+    if let Some(path) = &args.report {
+        outcome.write(path)?;
+    }
+    outcome.verdict()
+}
 
 /// Runs all steps, and returns the measured claims.
-pub(super) fn tell(gpu: DemoGpu) -> Result<ClaimOutcome, DemoError> {
+fn tell(gpu: DemoGpu) -> Result<ClaimOutcome, DemoError> {
     interrupt::watch();
     let narrator = Narrator::new();
     let lab = Lab::set_up(gpu)?;
@@ -36,34 +43,7 @@ pub(super) fn tell(gpu: DemoGpu) -> Result<ClaimOutcome, DemoError> {
     story.end()
 }
 
-/// State of the demonstration. Fields drop in order: the folder last, when it is unused.
-struct Story {
-    narrator: Narrator,
-    claims: Vec<Claim>,
-    observer: Observer,
-    client: Daemon,
-    daemon: Owned,
-    /// Memory in use on the GPU at the start.
-    baseline: Bytes,
-    /// Memory in use on the GPU by frac03 alone.
-    neighbour: Bytes,
-    /// Maximum observed use of frac05 above its cap.
-    overshoot: Bytes,
-    lab: Lab,
-}
-
 impl Story {
-    fn begin(narrator: Narrator, lab: Lab) -> Result<Self, DemoError> {
-        introduce(&narrator, &lab);
-        narrator.step("A daemon starts, in a private folder");
-        let mut observer = Observer::start(&lab.parts, &lab.ground.environment, lab.folder())?;
-        let baseline = observer.used(lab.ground.gpu.index)?;
-        let (daemon, client, view) = lab.start_daemon()?;
-        narrator.line(&format!("tranched {} serves {} GPU(s)", view.daemon_version, view.gpus.len()));
-        let (claims, neighbour, overshoot) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
-        Ok(Self { narrator, claims, observer, client, daemon, baseline, neighbour, overshoot, lab })
-    }
-
     fn acts(&mut self) -> Result<(), DemoError> {
         self.narrator.step("Two programs get slices of one GPU, through `tranche run`, and go to work");
         let mut frac03 = self.enter("frac03", "0.3")?;
@@ -91,23 +71,6 @@ impl Story {
         Ok(tenant)
     }
 
-    /// Memory of the demonstration's programs on the GPU, observed from outside.
-    fn in_use(&mut self) -> Result<Bytes, DemoError> {
-        Ok(self.observer.used(self.lab.ground.gpu.index)?.saturating_sub(self.baseline))
-    }
-
-    /// Memory of frac05; records an excess over its cap.
-    fn watch(&mut self, cap: Bytes) -> Result<Bytes, DemoError> {
-        let held = self.in_use()?.saturating_sub(self.neighbour);
-        self.overshoot = self.overshoot.max(held.saturating_sub(cap));
-        Ok(held)
-    }
-
-    fn part(&self, permille: u32) -> Bytes {
-        let share = Permille::try_from(permille).expect("the demonstration's shares are parts of one GPU");
-        self.lab.ground.gpu.capacity().part(share)
-    }
-
     fn what_each_sees(&mut self, frac05: &mut Tenant, frac03: &mut Tenant) -> Result<(), DemoError> {
         self.narrator.step("What each of them sees of the GPU");
         let (half, whole) = (self.part(500), self.lab.ground.gpu.capacity());
@@ -123,7 +86,7 @@ impl Story {
     fn total(&self, tenant: &mut Tenant, name: &str) -> Result<(Bytes, bool), DemoError> {
         let cuda = tenant.device()?;
         let nvml = tenant.nvml()?;
-        let totals: Vec<Bytes> = nvml.gpus.iter().map(super::observer::GpuSeen::capacity).collect();
+        let totals: Vec<Bytes> = nvml.gpus.iter().map(crate::observer::GpuSeen::capacity).collect();
         let shown: Vec<String> = totals.iter().map(Bytes::to_string).collect();
         self.narrator.line(&format!(
             "{name}: cuMemGetInfo {}, cuDeviceTotalMem {}, NVML {} (of {} GPU)",
@@ -180,20 +143,6 @@ impl Story {
         Ok(())
     }
 
-    fn slack(&self) -> Bytes {
-        if self.lab.ground.simulated { Bytes::ZERO } else { REAL_SLACK }
-    }
-
-    fn gpu_view(&mut self) -> Result<GpuView, DemoError> {
-        let NodeView { gpus, .. } = self.client.snapshot()?;
-        let uuid = &self.lab.ground.gpu.uuid;
-        gpus.into_iter().find(|gpu| &gpu.uuid.to_string() == uuid).ok_or_else(|| DemoError::Strange {
-            who: "tranched".into(),
-            question: "the GPUs".into(),
-            answer: format!("a list without {uuid}"),
-        })
-    }
-
     /// Ends everything and searches for leftovers.
     fn end(self) -> Result<ClaimOutcome, DemoError> {
         self.narrator.step("Everything ends");
@@ -219,18 +168,6 @@ impl Story {
         outcome.show(&narrator);
         Ok(outcome)
     }
-}
-
-fn introduce(narrator: &Narrator, lab: &Lab) {
-    let ground = &lab.ground;
-    let kind = if ground.simulated {
-        "SIMULATED: kernels take time and compute nothing"
-    } else {
-        "a real GPU that nobody else uses"
-    };
-    narrator.step("Two programs share one GPU");
-    narrator.line(&format!("GPU {} of {}: {} ({kind})", ground.gpu.index, ground.gpus, ground.gpu.name));
-    narrator.line(&format!("it can hand out {}", ground.gpu.capacity()));
 }
 
 /// Ignores a timeout, which the claim reports.

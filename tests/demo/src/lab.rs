@@ -6,30 +6,32 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tranche_ctl::cli::DemoGpu;
+use tranche_ctl::client::Daemon;
 use tranche_domain::view::NodeView;
 
-use super::ground::Ground;
-use super::owned::Owned;
-use super::parts::Parts;
-use super::{DemoError, DemoGpu, interrupt};
-use crate::client::Daemon;
+use crate::error::DemoError;
+use crate::ground::Ground;
+use crate::interrupt;
+use crate::owned::Owned;
+use crate::parts::Parts;
 
 /// Time for the daemon to start, which includes measuring the cost of contexts.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder, and the GPU that was chosen. Everything that runs in it has the folder's name in its environment.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(crate) struct Lab {
     folder: TempDir,
     /// Programs and libraries of the build.
-    pub(super) parts: Parts,
+    pub(crate) parts: Parts,
     /// Selected GPU, with the variables for programs that use it.
-    pub(super) ground: Ground,
+    pub(crate) ground: Ground,
 }
 
 impl Lab {
     /// Makes the folder and chooses a GPU.
-    pub(super) fn set_up(gpu: DemoGpu) -> Result<Self, DemoError> {
+    pub(crate) fn set_up(gpu: DemoGpu) -> Result<Self, DemoError> {
         let parts = Parts::find()?;
         let folder = tempfile::Builder::new().prefix("tranche-demo-").tempdir();
         let folder = folder.map_err(DemoError::io("creating a private folder"))?;
@@ -38,7 +40,7 @@ impl Lab {
     }
 
     /// Private folder, removed when this value is dropped.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -51,14 +53,14 @@ impl Lab {
     }
 
     /// Variables for programs that use the GPU and the daemon.
-    pub(super) fn environment(&self) -> Vec<(OsString, OsString)> {
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut environment = self.ground.environment.clone();
         environment.push(("TRANCHE_SOCKET".into(), self.socket().into()));
         environment
     }
 
     /// Starts the daemon and waits until it serves.
-    pub(super) fn start_daemon(&self) -> Result<(Owned, Daemon, NodeView), DemoError> {
+    pub(crate) fn start_daemon(&self) -> Result<(Owned, Daemon, NodeView), DemoError> {
         let mut command = Command::new(self.parts.program("tranched"));
         command.arg("--runtime-dir").arg(self.runtime_dir());
         command.arg("--state-dir").arg(self.folder().join("state"));
@@ -74,7 +76,7 @@ impl Lab {
     }
 
     /// Output of another `tranche` command on this node.
-    pub(super) fn tranche(&self, arguments: &[&str]) -> Result<String, DemoError> {
+    pub(crate) fn tranche(&self, arguments: &[&str]) -> Result<String, DemoError> {
         let mut command = Command::new(self.parts.program("tranche"));
         command.args(arguments).envs(self.environment()).stdin(Stdio::null());
         let what = format!("tranche {}", arguments.join(" "));
@@ -87,7 +89,7 @@ impl Lab {
     }
 
     /// Removes the folder; returns its path for verification.
-    pub(super) fn tear_down(self) -> PathBuf {
+    pub(crate) fn tear_down(self) -> PathBuf {
         let path = self.folder().to_path_buf();
         drop(self);
         path

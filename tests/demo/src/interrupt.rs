@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::DemoError;
+use crate::error::DemoError;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WATCH: OnceLock<()> = OnceLock::new();
@@ -18,7 +18,7 @@ static WATCH: OnceLock<()> = OnceLock::new();
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Records SIGINT, SIGTERM and SIGHUP from here on, instead of ending the process.
-pub(super) fn watch() {
+pub(crate) fn watch() {
     WATCH.get_or_init(|| {
         let (armed, wait) = mpsc::channel();
         thread::spawn(move || {
@@ -49,12 +49,12 @@ async fn note(mut signal: Signal) {
 }
 
 /// Fails once the user has interrupted.
-pub(super) fn check() -> Result<(), DemoError> {
+pub(crate) fn check() -> Result<(), DemoError> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
 }
 
 /// Sleeps for `duration`; fails within [`LOOK`] of an interruption.
-pub(super) fn sleep(duration: Duration) -> Result<(), DemoError> {
+pub(crate) fn sleep(duration: Duration) -> Result<(), DemoError> {
     let end = Instant::now() + duration;
     while Instant::now() < end {
         check()?;
@@ -64,7 +64,7 @@ pub(super) fn sleep(duration: Duration) -> Result<(), DemoError> {
 }
 
 /// Polls until there is a value; returns it with the time taken.
-pub(super) fn until<T>(
+pub(crate) fn until<T>(
     what: &str,
     patience: Duration,
     mut attempt: impl FnMut() -> Result<Option<T>, DemoError>,

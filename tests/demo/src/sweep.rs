@@ -8,14 +8,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Processes of any user whose environment names the folder, except this one.
-pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
+pub(crate) fn processes_of(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| pid != std::process::id() && names(pid, folder)).collect()
 }
 
 /// Kills those of them that were started in a slice, which no longer exists.
-pub(super) fn end_members(folder: &Path) {
+pub(crate) fn end_members(folder: &Path) {
     let inside = |pid: &u32| environment_has(*pid, b"TRANCHE_SLICE_SOCKET=");
     for pid in processes_of(folder).into_iter().filter(inside) {
         if let Ok(pid) = i32::try_from(pid) {

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::observer::{GpuSeen, Observer, Seen};
-use super::parts::Parts;
-use super::{DemoError, DemoGpu};
+use tranche_ctl::cli::DemoGpu;
+
+use crate::error::DemoError;
+use crate::observer::{GpuSeen, Observer, Seen};
+use crate::parts::Parts;
 
 /// Preset of the simulated node: eight V100s.
 const PRESET: &str = "v100x8";
@@ -16,20 +18,20 @@ const IDLE_MIB: u64 = 64;
 
 /// The selected GPU, with the environment for programs that use it.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(crate) struct Ground {
     /// Variables for the programs.
-    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
     /// GPU on which the demonstration runs.
-    pub(super) gpu: GpuSeen,
+    pub(crate) gpu: GpuSeen,
     /// Number of GPUs on the node.
-    pub(super) gpus: usize,
+    pub(crate) gpus: usize,
     /// True if they are simulated.
-    pub(super) simulated: bool,
+    pub(crate) simulated: bool,
 }
 
 impl Ground {
     /// Selects a GPU; creates the simulated node in the folder if necessary.
-    pub(super) fn choose(wanted: DemoGpu, parts: &Parts, folder: &Path) -> Result<Self, DemoError> {
+    pub(crate) fn choose(wanted: DemoGpu, parts: &Parts, folder: &Path) -> Result<Self, DemoError> {
         match wanted {
             DemoGpu::Sim => Self::simulated(parts, folder),
             DemoGpu::Real => Self::real(parts, folder)?.map_err(DemoError::NoFreeGpu),
@@ -41,7 +43,7 @@ impl Ground {
     }
 
     /// The simulated node of eight V100s.
-    pub(super) fn simulated(parts: &Parts, folder: &Path) -> Result<Self, DemoError> {
+    pub(crate) fn simulated(parts: &Parts, folder: &Path) -> Result<Self, DemoError> {
         let libraries = parts.simulated()?;
         let node = folder.join("node");
         make_node(parts, &node)?;
