@@ -1,4 +1,4 @@
-//! Slices by GPU.
+//! Arrangement of slices under their GPUs.
 
 use tranche_domain::view::{NodeView, SliceDeviceView, SliceView};
 

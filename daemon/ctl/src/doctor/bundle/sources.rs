@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::unistd::Uid;
@@ -126,31 +126,49 @@ fn journal() -> Vec<&'static str> {
     arguments
 }
 
-/// Standard output of a program; an error if there is none.
+/// Output of a program, with its errors and its failure at the end; an error if there is nothing.
 fn output_of(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let said = run(program, arguments).map_err(|cause| format!("{program}: {cause}"))?;
-    if said.trim().is_empty() { Err(format!("{program} has nothing to say to this user")) } else { Ok(said) }
+    let output = run(program, arguments).map_err(|cause| format!("{program}: {cause}"))?;
+    if output.trim().is_empty() {
+        Err(format!("{program} has nothing to say to this user"))
+    } else {
+        Ok(output)
+    }
 }
 
 fn run(program: &str, arguments: &[&str]) -> io::Result<String> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let output = child.stdout.take().expect("it is piped");
-    let reader = thread::spawn(move || {
-        let mut text = Vec::new();
-        output.take(LONGEST).read_to_end(&mut text).map(|_| String::from_utf8_lossy(&text).into_owned())
-    });
+    let output = reader(child.stdout.take().expect("it is piped"));
+    let errors = reader(child.stderr.take().expect("it is piped"));
     let begun = Instant::now();
-    while child.try_wait()?.is_none() {
-        if begun.elapsed() > PATIENCE || reader.is_finished() {
-            let _ = child.kill();
-            break;
+    // Too long an output ends by a closed pipe.
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill()?;
+            break child.wait()?;
         }
         thread::sleep(Duration::from_millis(20));
+    };
+    let [mut text, errors] = [output, errors].map(|reader| reader.join().unwrap_or_default());
+    if !status.success() || !errors.is_empty() {
+        text += &format!("== {program}: {status}\n{errors}");
     }
-    child.wait()?;
-    reader.join().map_err(|_| io::Error::other("its words could not be read"))?
+    Ok(text)
+}
+
+/// Reads a program's output to its end, or to the maximum size.
+fn reader(output: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        // What was read before an error is kept.
+        let _ = output.take(LONGEST).read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    })
 }
 
 fn system() -> String {
@@ -195,6 +213,8 @@ mod tests {
     fn program_output_or_failure_is_recorded() {
         assert_eq!(output_of("echo", &["a"]), Ok("a\n".into()));
         assert!(output_of("true", &[]).unwrap_err().contains("nothing to say"));
+        let failed = output_of("sh", &["-c", "echo a; echo b >&2; exit 3"]);
+        assert_eq!(failed, Ok("a\n== sh: exit status: 3\nb\n".into()));
         assert!(output_of("/nonexistent/program", &[]).unwrap_err().starts_with("/nonexistent/program: "));
     }
 
