@@ -63,6 +63,11 @@ impl Workspace {
             .collect()
     }
 
+    /// Packages that are not of the workspace.
+    pub fn foreign(&self) -> impl Iterator<Item = &Package> {
+        self.metadata.packages.iter().filter(|package| !self.metadata.workspace_members.contains(&package.id))
+    }
+
     /// A package's folder, relative to the root.
     pub fn folder(&self, package: &Package) -> PathBuf {
         let manifest = package.manifest_path.as_std_path();

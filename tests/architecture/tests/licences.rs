@@ -1,0 +1,99 @@
+//! Licences and sources of the packages that the workspace is built from.
+
+use architecture::Workspace;
+
+/// Licences under which everything may be shipped with Tranche, by their SPDX names.
+const ALLOWED: [&str; 9] = [
+    "0BSD",
+    "Apache-2.0",
+    "BSD-3-Clause",
+    "CDLA-Permissive-2.0", // data: the certificates of webpki-roots
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+#[test]
+fn every_package_has_an_allowed_licence() {
+    let workspace = Workspace::survey();
+    let packages: Vec<_> = workspace.foreign().collect();
+    assert!(packages.len() > 100, "the packages are not found: {}", packages.len());
+    let wrong: Vec<_> = packages
+        .into_iter()
+        .filter(|package| !package.license.as_deref().is_some_and(is_allowed))
+        .map(|package| format!("{} {}: {:?}", package.name, package.version, package.license))
+        .collect();
+    assert!(wrong.is_empty(), "licences that {} does not allow: {wrong:#?}", file!());
+}
+
+#[test]
+fn every_package_comes_from_the_registry() {
+    let workspace = Workspace::survey();
+    let from = |package: &cargo_metadata::Package| package.source.as_ref().map(ToString::to_string);
+    let wrong: Vec<_> =
+        workspace.foreign().filter(|package| from(package).as_deref() != Some(REGISTRY)).collect();
+    assert!(wrong.is_empty(), "packages from elsewhere: {wrong:#?}");
+}
+
+#[test]
+fn alternatives_need_one_allowed_licence_and_parts_need_all() {
+    for good in [
+        "MIT",
+        "MIT/GPL-3.0",
+        "GPL-3.0 OR ISC",
+        "(GPL-3.0) OR ISC",
+        "(MIT OR GPL-3.0) AND Zlib",
+        "Apache-2.0 WITH X OR MIT",
+    ] {
+        assert!(is_allowed(good), "{good}");
+    }
+    for bad in
+        ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT AND GPL-3.0) OR AGPL-3.0", "MIT AND (GPL-2.0 OR GPL-3.0)"]
+    {
+        assert!(!is_allowed(bad), "{bad}");
+    }
+    assert!(!is_allowed("Apache-2.0 WITH X"), "an exception is another licence");
+}
+
+/// Tests if an SPDX expression permits the use under allowed licences. A slash is an old form of OR.
+fn is_allowed(expression: &str) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut words = spaced.split_whitespace().peekable();
+    let allowed = alternatives(&mut words);
+    allowed && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn alternatives(words: &mut Words<'_>) -> bool {
+    let mut allowed = parts(words);
+    while words.next_if_eq(&"OR").is_some() {
+        allowed |= parts(words);
+    }
+    allowed
+}
+
+fn parts(words: &mut Words<'_>) -> bool {
+    let mut allowed = licence(words);
+    while words.next_if_eq(&"AND").is_some() {
+        allowed &= licence(words);
+    }
+    allowed
+}
+
+fn licence(words: &mut Words<'_>) -> bool {
+    match words.next() {
+        Some("(") => {
+            let allowed = alternatives(words);
+            words.next_if_eq(&")").is_some() && allowed
+        }
+        Some(name) => {
+            let excepted = words.next_if_eq(&"WITH").and_then(|_| words.next());
+            ALLOWED.contains(&name) && excepted.is_none()
+        }
+        None => false,
+    }
+}
