@@ -7,7 +7,7 @@ PREFIX ?= /usr
 SYSCONFDIR ?= /etc
 # What is installed: release, or debug for what `make build` built.
 BUILT  ?= release
-PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) SHIMS=$(TARGET)/shim
+PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) SHIMS=$(TARGET)/shim THIRD_PARTY=$(TARGET)/third-party
 CARGO_DEB_VERSION := 3.8.0
 CARGO_DEB := target/tools/$(CARGO_DEB_VERSION)/bin/cargo-deb
 PHASE  := sh .ci/phase
@@ -18,7 +18,7 @@ STAGED := e2e stress chaos teams fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -60,11 +60,14 @@ install: $(BUILT) ## Build for use and put everything under $(DESTDIR)$(PREFIX)
 uninstall: ## Take away exactly what `make install` put under $(DESTDIR)$(PREFIX)
 	@$(PLACES) systemd/install.sh uninstall
 
-release: # What is installed
+release: third-party # What is installed
 	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-deviceplugin
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 
-debug: build # The same from `make build`, for tests
+debug: build third-party # The same from `make build`, for tests
+
+third-party: # Licences and bill of materials of what is shipped of others
+	$(CARGO) run -q -p architecture --example third-party -- $(TARGET)/third-party
 
 deb: $(BUILT) $(CARGO_DEB) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3)
 	@rm -rf target/deb/root

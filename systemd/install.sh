@@ -3,6 +3,7 @@
 #
 #   DESTDIR   what is put before every path     PREFIX, SYSCONFDIR   /usr and /etc, or elsewhere
 #   BUILT     where the programs are            SHIMS                where the libraries are
+#   THIRD_PARTY   where `make third-party` wrote licences and bill of materials
 #
 # What was put and which folders were made stands in $PREFIX/lib/tranche/installed; that goes away again, and no more.
 set -eu
@@ -70,11 +71,19 @@ pages() {
     put 644 "$work/tranched.toml.5" "$PREFIX/share/man/man5/tranched.toml.5"
 }
 
+licences() {
+    put 644 "$here/../LICENSE" "$PREFIX/share/doc/tranche/LICENSE"
+    for file in THIRD-PARTY-LICENSES.txt sbom.cdx.json; do
+        put 644 "$THIRD_PARTY/$file" "$PREFIX/share/doc/tranche/$file"
+    done
+}
+
 do_install() {
     mkdir -p "$root/"
     programs
     units
     pages
+    licences
     # Together with what an earlier installation noted, whose folders are not new any more.
     echo "$PREFIX/lib/tranche/installed" >>"$work/list"
     [ ! -e "$list" ] || cat "$list" >>"$work/list"

@@ -24,6 +24,7 @@ touch "$place/opt/tranche/bin/somebody-elses"
 before=$(listed)
 install install
 ls "$place/opt/tranche/bin/tranched" "$place/etc/tranche/tranched.toml" >/dev/null
+(cd "$place/opt/tranche/share/doc/tranche" && ls LICENSE THIRD-PARTY-LICENSES.txt sbom.cdx.json >/dev/null)
 grep -q 'ExecStart=/opt/tranche/bin/tranched' "$place/opt/tranche/lib/systemd/system/tranched.service"
 install install # as after a change
 install uninstall

@@ -5,12 +5,13 @@
 
 pub mod imports;
 pub mod prose;
+pub mod third_party;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, Package, PackageId};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, NodeDep, Package, PackageId};
 
 /// The root of the tree.
 pub fn root() -> PathBuf {
@@ -84,18 +85,29 @@ impl Workspace {
 
     /// Everything that becomes part of a package or builds it, however far down; not what only tests it.
     pub fn closure(&self, package: &Package) -> BTreeSet<String> {
+        self.reached(package).map(|package| package.name.to_string()).collect()
+    }
+
+    /// The packages of [`Workspace::closure`].
+    pub fn reached<'a>(&'a self, package: &'a Package) -> impl Iterator<Item = &'a Package> {
         let mut reached = BTreeSet::new();
         let mut open = vec![&package.id];
         while let Some(id) = open.pop() {
-            for dependency in &self.node(id).deps {
-                let only_tests =
-                    dependency.dep_kinds.iter().all(|info| info.kind == DependencyKind::Development);
-                if !only_tests && reached.insert(&dependency.pkg) {
-                    open.push(&dependency.pkg);
-                }
-            }
+            open.extend(self.needed(id).filter(|id| reached.insert(*id)));
         }
-        reached.into_iter().map(|id| self.metadata[id].name.to_string()).collect()
+        reached.into_iter().map(|id| &self.metadata[id])
+    }
+
+    /// Packages that a package directly contains or is built by.
+    pub fn needs<'a>(&'a self, package: &'a Package) -> impl Iterator<Item = &'a Package> {
+        self.needed(&package.id).map(|id| &self.metadata[id])
+    }
+
+    fn needed<'a>(&'a self, id: &'a PackageId) -> impl Iterator<Item = &'a PackageId> {
+        let is_needed = |dependency: &&NodeDep| {
+            dependency.dep_kinds.iter().any(|info| info.kind != DependencyKind::Development)
+        };
+        self.node(id).deps.iter().filter(is_needed).map(|dependency| &dependency.pkg)
     }
 
     fn node(&self, id: &PackageId) -> &Node {

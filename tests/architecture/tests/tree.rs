@@ -14,6 +14,7 @@ const TOP: &[&str] = &[
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "daemon",
     "deviceplugin",
     "docs",

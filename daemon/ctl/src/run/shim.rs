@@ -47,7 +47,7 @@ fn is_safe(file: &Metadata, trusted: &[Uid]) -> bool {
     trusted.contains(&Uid::from_raw(file.uid())) && (is_sticky || file.mode() & ALL_WRITE == 0 && !may_group)
 }
 
-/// Tests if a group is root's, or the private one of a trusted user: of the same name, without other members.
+/// Tests if a group is root's, or a trusted user's own: of the same name, without other members.
 fn is_group_of(group: Gid, trusted: &[Uid]) -> bool {
     let is_private = |group: &Group| {
         let users = trusted.iter().filter_map(|uid| User::from_uid(*uid).ok()?);
