@@ -1,4 +1,4 @@
-//! Writes `THIRD-PARTY-LICENSES.txt` and `sbom.cdx.json` about what is shipped of others: `third-party FOLDER`.
+//! Writes `THIRD-PARTY-LICENSES.txt` and `sbom.cdx.json` about the shipped packages.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What is shipped of others: the texts of their licences, and a bill of materials in CycloneDX's format.
+//! Licences of the packages that are shipped, and a bill of materials in CycloneDX's format.
 //!
 //! Law: equal sources give equal bytes. There is no time, no random number and no path of the building machine in them.
 

@@ -88,16 +88,20 @@ fn process_on_two_gpus_gets_its_share_of_each() {
 #[test]
 fn bursts_get_as_much_with_events_as_with_marks() {
     let _alone = alone();
-    let had = [&[][..], EVENTS].map(|variables| {
+    let mut marks = None;
+    for variables in [&[][..], EVENTS] {
         let node = Node::simulated("h200x1");
         let bursts = Load::endless(&node, &["-g", "0.5"], "bursts", variables);
         let neighbour = Load::start(&node, &["-g", "0.5"], SATURATING);
         sleep(SETTLE);
-        measure(&node, &[&bursts, &neighbour], MEASURE)
-    });
-    println!("{had:.1?} with marks and with events");
-    let [marks, events] = &had;
-    assert!(marks.iter().zip(events).all(|(marks, events)| events + TOLERANCE >= *marks), "{had:.1?}");
+        println!("{variables:?}");
+        let measure = || measure(&node, &[&bursts, &neighbour], MEASURE);
+        let marks = marks.get_or_insert_with(measure);
+        let least = marks.iter().copied().fold(100.0, f64::min) - TOLERANCE;
+        assert_measured(least, measure, |events| {
+            marks.iter().zip(events).all(|(marks, events)| events + TOLERANCE >= *marks)
+        });
+    }
 }
 
 #[test]
