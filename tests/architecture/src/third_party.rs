@@ -43,8 +43,8 @@ pub fn licences(packages: &[&Package]) -> String {
     );
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages {
-        let repository = package.repository.as_deref().unwrap_or("https://crates.io");
-        let _ = writeln!(out, "{}  {}  {repository}", title(package), expression(package));
+        let repository = package.repository.as_deref().map(|url| format!("  {url}")).unwrap_or_default();
+        let _ = writeln!(out, "{}  {}{repository}", title(package), expression(package));
         for text in texts_of(package) {
             texts.entry(text).or_default().insert(title(package));
         }
