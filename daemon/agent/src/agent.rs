@@ -26,7 +26,7 @@ use tranche_domain::slice::Slice;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, AccessGate, Caller};
-use crate::audit::Audit;
+use crate::audit::findings::Audit;
 use crate::config::{Config, OverCap};
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::containers::{Described, SliceContainers};

@@ -4,7 +4,7 @@
 //! start time throughout, and are killed through a pidfd, which cannot refer to another process.
 
 mod attribution;
-mod findings;
+pub(crate) mod findings;
 mod observation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,6 @@ use attribution::Attribution;
 use observation::Since;
 use tranche_linux::process::Process;
 use tranche_slices::slice_runtime::SliceRuntime;
-
-pub(crate) use findings::Audit;
 
 /// Passes over the process list when all processes of a slice are killed.
 const KILL_PASSES: usize = 8;

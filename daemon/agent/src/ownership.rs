@@ -15,7 +15,7 @@ use nix::libc::{O_DIRECTORY, O_NOFOLLOW};
 use nix::unistd::{User, geteuid};
 use tranche_privileged::{ATTACH, Account, MOUNTS};
 
-use crate::sockets::DaemonScope;
+use crate::sockets::reach::DaemonScope;
 use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 /// The system user if none is configured.

@@ -18,7 +18,8 @@ use tranche_inventory::Driver;
 
 use crate::access::{self, Access, Budgeted};
 use crate::agent::{self, Agent};
-use crate::audit::{self, Audit};
+use crate::audit;
+use crate::audit::findings::Audit;
 use crate::config::{Foreigners, OverCap, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;

@@ -2,7 +2,7 @@
 
 mod error;
 mod locks;
-mod reach;
+pub(crate) mod reach;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

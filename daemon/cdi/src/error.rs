@@ -1,5 +1,8 @@
 //! Errors in descriptions of the node, with remedies.
 
+/// Maximum size of a file in bytes. The tool writes about ten thousand for a node of eight GPUs.
+pub(crate) const LONGEST: usize = 4 << 20;
+
 /// Error in a file, or in what was found on the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {fault}; {}", .fault.remedy())]
@@ -17,7 +20,7 @@ pub enum CdiFault {
     #[error("it cannot be read: {0}")]
     Form(String),
     /// The file exceeds the size limit.
-    #[error("it has {0} bytes, and {limit} are read at most", limit = crate::node::LONGEST)]
+    #[error("it has {0} bytes, and {limit} are read at most", limit = LONGEST)]
     Long(usize),
     /// The version of the specification is not supported.
     #[error("it follows version {0:?} of the CDI specification, and 0.3.0 to 1.x are understood")]

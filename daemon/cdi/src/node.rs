@@ -3,12 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 
-use crate::error::{BadSpec, CdiFault};
+use crate::error::{BadSpec, CdiFault, LONGEST};
 use crate::facts::{Facts, merge};
 use crate::spec::{CdiDevice, ContainerEdits, Spec};
-
-/// Maximum size of a file in bytes. The tool writes about ten thousand for a node of eight GPUs.
-pub(crate) const LONGEST: usize = 4 << 20;
 
 /// A GPU of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use tranche_domain::jobs::JobState;
 use tranche_domain::text::visible_bytes;
 use tranche_rpc::{BadMessage, ConnectError};
 
-use crate::doctor::Found;
+use crate::doctor::check::Found;
 use crate::smi::query::UnknownField;
 
 /// Maximum length of a displayed path in characters.
@@ -111,7 +111,7 @@ pub enum Failure {
     Field(#[from] UnknownField),
     /// A program could not be run in a slice.
     #[error(transparent)]
-    Run(#[from] crate::run::RunError),
+    Run(#[from] crate::run::error::RunError),
     /// The demonstration could not be started.
     #[error(transparent)]
     Demo(#[from] crate::demo::DemoError),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tranche_domain::id::GpuUuid;
 
-use crate::{Driver, GpuFacts, GpuProcess, GpuState, Hear, InventoryError, NodeFacts, ProcessUtilization};
+use crate::driver::{Driver, Hear};
+use crate::error::InventoryError;
+use crate::facts::{GpuFacts, GpuProcess, GpuState, NodeFacts, ProcessUtilization};
 
 /// A driver that fails every query with the reason for its absence.
 #[derive(Clone, Debug)]

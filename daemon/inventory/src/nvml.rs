@@ -22,10 +22,13 @@ use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid, NumaNode};
 use tranche_domain::units::Bytes;
 
-use crate::{
-    ComputeCapability, Driver, GpuFacts, GpuFault, GpuProcess, GpuState, Hear, InventoryError, NodeFacts,
-    NotSliceable, ProcessUtilization, Recovery, UnreadableGpu, island,
+use crate::driver::{Driver, Hear};
+use crate::error::InventoryError;
+use crate::facts::{
+    ComputeCapability, GpuFacts, GpuFault, GpuProcess, GpuState, NodeFacts, NotSliceable, ProcessUtilization,
+    Recovery, UnreadableGpu,
 };
+use crate::island;
 
 /// Soname of the real and of the simulated library.
 const LIBRARY: &str = "libnvidia-ml.so.1";

@@ -1,8 +1,8 @@
 //! Imports between the modules of a crate, read from its sources, and the circles among its files.
 //!
-//! An import is a path, in a `use` or in code, that leads to an item of another file. Declaring a module imports nothing,
-//! neither does re-exporting a name that the file itself does not use; a re-exported name leads to the file that defines
-//! the item. Methods are not followed.
+//! An import is a path, in a `use`, in code or in an attribute, that leads to an item of another file. Declaring a module
+//! imports nothing, neither does re-exporting a name that the file itself does not use. A re-exported name leads to the
+//! file that defines the item, and through the files that re-export it. Methods are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -58,13 +58,14 @@ pub fn of_target(root: &Path) -> Imports {
         let bound = module.bound.iter().filter(|(name, _)| is_used(name)).map(|(_, path)| (path, false));
         let globs = module.globs.iter().map(|path| (path, true));
         for (path, is_glob) in bound.chain(globs).chain(module.paths.iter().map(|path| (path, false))) {
-            let found = match target.resolve(at, path, 0) {
-                Some(Found::Module(found)) if is_glob => found,
-                Some(Found::Item(found)) => found,
+            let mut through = Vec::new();
+            match target.resolve(at, path, 0, &mut through) {
+                Some(Found::Module(found)) if is_glob => through.push(found),
+                Some(Found::Item(found)) => through.push(found),
                 _ => continue,
-            };
-            let other = &target.modules[found].file;
-            if *other != module.file {
+            }
+            let others = through.into_iter().map(|found| &target.modules[found].file);
+            for other in others.filter(|other| **other != module.file) {
                 let names = imports.entry(module.file.clone()).or_default().entry(other.clone()).or_default();
                 names.insert(path.last().cloned().unwrap_or_default());
             }
@@ -128,25 +129,26 @@ impl Target {
         at
     }
 
-    /// The place where a path leads that is written in a module; none outside the crate.
-    fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<Found> {
+    /// The place where a path leads that is written in a module; none outside the crate. The modules that re-export
+    /// a name on the way are added to `through`.
+    fn resolve(&self, from: usize, path: &[String], depth: usize, through: &mut Vec<usize>) -> Option<Found> {
         let (first, rest) = path.split_first()?;
         let begin = match first.as_str() {
             "crate" => Found::Module(0),
             "self" => Found::Module(from),
             "super" => Found::Module(self.modules[from].parent?),
-            name => self.named(from, name, depth)?,
+            name => self.named(from, name, depth, through)?,
         };
         rest.iter().try_fold(begin, |found, name| match found {
             Found::Module(at) if name == "super" => Some(Found::Module(self.modules[at].parent?)),
             // A name that is not seen comes from a macro of that module.
-            Found::Module(at) => Some(self.named(at, name, depth).unwrap_or(Found::Item(at))),
+            Found::Module(at) => Some(self.named(at, name, depth, through).unwrap_or(Found::Item(at))),
             Found::Item(_) => Some(found),
         })
     }
 
     /// The place of a name in the scope of a module.
-    fn named(&self, at: usize, name: &str, depth: usize) -> Option<Found> {
+    fn named(&self, at: usize, name: &str, depth: usize, through: &mut Vec<usize>) -> Option<Found> {
         const DEEPEST: usize = 8;
         let module = &self.modules[at];
         if let Some(child) = module.children.get(name) {
@@ -159,10 +161,11 @@ impl Target {
             return None;
         }
         if let Some(path) = module.bound.get(name) {
-            return self.resolve(at, path, depth + 1);
+            through.push(at);
+            return self.resolve(at, path, depth + 1, through);
         }
-        module.globs.iter().find_map(|glob| match self.resolve(at, glob, depth + 1)? {
-            Found::Module(other) if other != at => self.named(other, name, depth + 1),
+        module.globs.iter().find_map(|glob| match self.resolve(at, glob, depth + 1, &mut Vec::new())? {
+            Found::Module(other) if other != at => self.named(other, name, depth + 1, through),
             _ => None,
         })
     }
@@ -212,15 +215,24 @@ impl<'a> Visit<'a> for Reader<'a> {
     }
 
     fn visit_macro(&mut self, call: &'a syn::Macro) {
-        for path in paths_in(call.tokens.clone()) {
-            self.module.names.extend(path.first().cloned());
-            self.module.paths.extend((path.len() > 1).then_some(path));
-        }
+        self.read(call.tokens.clone());
         visit::visit_macro(self, call);
+    }
+
+    fn visit_meta_list(&mut self, list: &'a syn::MetaList) {
+        self.read(list.tokens.clone());
+        visit::visit_meta_list(self, list);
     }
 }
 
 impl Reader<'_> {
+    fn read(&mut self, tokens: TokenStream) {
+        for path in paths_in(tokens) {
+            self.module.names.extend(path.first().cloned());
+            self.module.paths.extend((path.len() > 1).then_some(path));
+        }
+    }
+
     fn bind(&mut self, tree: &UseTree, before: &mut Vec<String>, hands_on: bool) {
         let path = |name: &syn::Ident| {
             let own = (name != "self").then(|| name.to_string());
@@ -259,7 +271,7 @@ impl Reader<'_> {
     }
 }
 
-/// Names and paths among the tokens of a macro's call.
+/// Names and paths among the tokens of a macro's call or an attribute.
 fn paths_in(tokens: TokenStream) -> Vec<Vec<String>> {
     let (mut paths, mut path, mut colons) = (Vec::new(), Vec::new(), 0);
     let mut end = |path: &mut Vec<String>| {

@@ -53,11 +53,12 @@ fn imports_lead_to_the_file_that_defines_the_item() {
     };
     write(
         "lib.rs",
-        "mod a; mod b; pub use a::One; pub use b::deep::Two; pub const C: u8 = 0; #[cfg(test)] mod t;",
+        "mod a; mod b; mod c; pub use a::One; pub use b::deep::Two; pub const C: u8 = 0; #[cfg(test)] mod t;",
     );
     write("a.rs", "use crate::Two; pub struct One(Two);");
     write("b.rs", "pub mod deep; mod inline { fn f() { println!(\"{}\", crate::C); } }");
     write("b/deep.rs", "use super::super::a; pub struct Two; fn g() { let _ = a::One; }");
+    write("c.rs", "#[error(\"{n}\", n = crate::b::deep::Two)] pub struct Three;");
     let imports = imports::of_target(&folder.path().join("lib.rs"));
     let named = |from: &str| {
         let targets = imports.get(&folder.path().join(from)).into_iter().flatten();
@@ -67,8 +68,9 @@ fn imports_lead_to_the_file_that_defines_the_item() {
     };
     assert_eq!(
         (named("a.rs"), named("b.rs"), named("b/deep.rs")),
-        (vec!["b/deep.rs".into()], vec!["lib.rs".into()], vec!["a.rs".into()])
+        (vec!["b/deep.rs".into(), "lib.rs".into()], vec!["lib.rs".into()], vec!["a.rs".into()])
     );
+    assert_eq!(named("c.rs"), ["b/deep.rs"], "an attribute has paths too");
     assert!(named("lib.rs").is_empty(), "it hands on, and uses nothing itself");
     let circle = ["a.rs", "b/deep.rs"].map(|name| folder.path().join(name));
     assert_eq!(imports::circles(&imports), [circle.to_vec()]);

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::chance::Chance;
 use crate::delays;
-use crate::points::{DAEMON, TENANT};
+use crate::points::table::{DAEMON, TENANT};
 use crate::sys::{self, Fd, MappingAccess};
 
 /// Most tenants at a time.

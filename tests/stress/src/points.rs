@@ -1,6 +1,6 @@
 //! Crash points at which a process may die, and the hook that kills it there.
 
-mod table;
+pub mod table;
 
 use std::cell::Cell;
 use std::sync::RwLock;

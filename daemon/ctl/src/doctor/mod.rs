@@ -3,7 +3,7 @@
 //! Law: `evidence`, `machine`, `library` and `exports` observe and do not judge; `checks` judges and does not observe.
 
 mod bundle;
-mod check;
+pub mod check;
 mod checks;
 mod evidence;
 mod exports;
@@ -18,7 +18,7 @@ use crate::errors::Failure;
 use crate::out;
 use evidence::Evidence;
 
-pub use check::Found;
+use check::Found;
 
 /// Checks this machine and the daemon at `socket`; fails if there is a problem.
 pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {

@@ -5,7 +5,7 @@
 
 mod descendants;
 mod environment;
-mod error;
+pub mod error;
 mod shim;
 mod supervision;
 
@@ -22,7 +22,7 @@ use crate::cli::RunArgs;
 use crate::client::{Daemon, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
 
-pub use error::RunError;
+use error::RunError;
 
 /// Runs the command in its slice; returns its exit status, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::MilliGpus;
 use super::job::{JobKind, JobSpec};
 use super::project::{Affinity, Project};
-use super::ticket::TicketId;
+use super::ticket::id::TicketId;
 
 /// Job of one user, with all that its start needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

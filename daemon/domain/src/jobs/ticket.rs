@@ -4,7 +4,7 @@
 //! submitter one [`TicketRequest`] with the same nonce, and the launcher one [`TicketAnswer`], each as a line
 //! of JSON.
 
-mod id;
+pub(super) mod id;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,6 +1,6 @@
 //! Translation of requests into placement demands; rejects contradictory requests.
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::placement::{ComputeDemand, Demand, MemoryDemand};
 use crate::request::{ComputeMode, Share, SliceRequest};
 use crate::units::Permille;
