@@ -305,7 +305,8 @@ fn paths_in(tokens: TokenStream) -> Vec<Vec<String>> {
     paths
 }
 
-fn is_for_tests(attribute: &Attribute) -> bool {
+/// Tests if a `cfg` leaves an item to tests.
+pub fn is_for_tests(attribute: &Attribute) -> bool {
     let is_test = |meta: &syn::MetaList| {
         meta.tokens.to_string().split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
     };

@@ -36,6 +36,18 @@ pub fn text(path: &Path) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
+/// Tracked Rust sources of the crates that are shipped, without their tests and examples.
+pub fn sources() -> Vec<PathBuf> {
+    let is_test = |part: &str| {
+        part == "examples" || part == "tests" || part.ends_with("tests.rs") || part.ends_with("_tests")
+    };
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "rs")
+            && !path.iter().any(|part| is_test(&part.to_string_lossy()))
+    };
+    tracked().into_iter().filter(is_source).collect()
+}
+
 /// The workspace as cargo resolves it for this platform.
 pub struct Workspace {
     metadata: Metadata,

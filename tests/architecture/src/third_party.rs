@@ -38,8 +38,8 @@ pub fn packages(workspace: &Workspace) -> Vec<&Package> {
 /// The packages with their licences, and the texts of these, each once.
 pub fn licences(packages: &[&Package]) -> String {
     let mut out = String::from(
-        "Tranche contains the packages below, and Rust's standard library (MIT OR Apache-2.0,\n\
-         https://github.com/rust-lang/rust). The texts of their licences follow.\n\n",
+        "Tranche contains the packages below or is built by them, and contains Rust's standard library\n\
+         (MIT OR Apache-2.0, https://github.com/rust-lang/rust). The texts of their licences follow.\n\n",
     );
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages {

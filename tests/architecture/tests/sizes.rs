@@ -1,8 +1,8 @@
 //! Sizes of files and functions in the crates that are shipped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use architecture::{text, tracked};
+use architecture::text;
 
 /// Most lines of code in a file, without comments, blank lines and tests.
 const FILE: usize = 300;
@@ -43,17 +43,8 @@ fn functions_end_at_their_own_brace() {
 
 /// Sources of shipped crates with their code before the tests.
 fn sources() -> Vec<(PathBuf, String)> {
-    let is_test = |path: &Path| {
-        path.components().any(|part| {
-            let part = part.as_os_str().to_string_lossy();
-            part == "examples" || part == "tests" || part.ends_with("tests.rs") || part.ends_with("_tests")
-        })
-    };
-    let shipped = tracked()
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs") && !is_test(path));
-    let found: Vec<_> =
-        shipped.filter_map(|path| Some((path.clone(), production(&text(&path)?).to_owned()))).collect();
+    let code = |path: PathBuf| Some((path.clone(), production(&text(&path)?).to_owned()));
+    let found: Vec<_> = architecture::sources().into_iter().filter_map(code).collect();
     assert!(found.len() > 300, "the sources are not found: {}", found.len());
     found
 }

@@ -104,6 +104,28 @@ fn paths_in_documents_exist() {
 }
 
 #[test]
+fn names_in_the_glossary_exist() {
+    let sources: Vec<_> =
+        tracked().iter().filter(|path| is_rust(path)).filter_map(|path| text(path)).collect();
+    let words: BTreeSet<&str> = sources.iter().flat_map(|source| source.split(is_no_letter)).collect();
+    let glossary = text(Path::new("docs/GLOSSARY.md")).expect("the glossary is there");
+    let spans = glossary.split('`').skip(1).step_by(2).filter(|span| !span.contains('/'));
+    let names: Vec<_> =
+        spans.flat_map(|span| span.split(is_no_letter)).filter(|name| !name.is_empty()).collect();
+    assert!(names.len() > 30, "the names are not found: {}", names.len());
+    let gone: Vec<_> = names.into_iter().filter(|name| !words.contains(name)).collect();
+    assert!(gone.is_empty(), "names of no source: {gone:?}");
+}
+
+fn is_rust(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs")
+}
+
+fn is_no_letter(letter: char) -> bool {
+    !letter.is_alphanumeric() && letter != '_'
+}
+
+#[test]
 fn nothing_built_is_tracked() {
     for path in tracked() {
         let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();

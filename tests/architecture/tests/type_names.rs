@@ -1,9 +1,10 @@
 //! Names of types in the crates that are shipped: a name means one thing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use architecture::{Workspace, text, tracked};
+use architecture::imports::is_for_tests;
+use architecture::{Workspace, sources, text};
 use syn::{Attribute, Ident, Item};
 
 /// Most names that types of different crates share.
@@ -39,23 +40,14 @@ fn types() -> BTreeMap<String, BTreeMap<PathBuf, Vec<PathBuf>>> {
     let folders: BTreeSet<_> =
         workspace.crates().into_values().map(|package| workspace.folder(package)).collect();
     let mut types: BTreeMap<String, BTreeMap<PathBuf, Vec<PathBuf>>> = BTreeMap::new();
-    for path in tracked().into_iter().filter(|path| is_shipped(path)) {
-        let folder = path.ancestors().find(|folder| folders.contains(*folder));
-        let folder = folder.unwrap_or_else(|| panic!("{} lies in no crate", path.display()));
+    for path in sources() {
+        // What build scripts share lies in no crate.
+        let Some(folder) = path.ancestors().find(|folder| folders.contains(*folder)) else { continue };
         for name in names(&text(&path).expect("sources are text")) {
             types.entry(name).or_default().entry(folder.to_path_buf()).or_default().push(path.clone());
         }
     }
     types
-}
-
-fn is_shipped(path: &Path) -> bool {
-    let is_test = |part: &str| {
-        part == "examples" || part == "tests" || part.ends_with("tests.rs") || part.ends_with("_tests")
-    };
-    path.extension().is_some_and(|extension| extension == "rs")
-        && path.components().any(|part| part.as_os_str() == "src")
-        && !path.components().any(|part| is_test(&part.as_os_str().to_string_lossy()))
 }
 
 /// Names of the types in a source outside of functions and tests.
@@ -69,7 +61,7 @@ fn names(source: &str) -> Vec<String> {
 fn collect(items: &[Item], found: &mut Vec<String>) {
     for item in items {
         let mut add = |attributes: &[Attribute], name: &Ident| {
-            if !is_test(attributes) {
+            if !attributes.iter().any(is_for_tests) {
                 found.push(name.to_string());
             }
         };
@@ -78,18 +70,10 @@ fn collect(items: &[Item], found: &mut Vec<String>) {
             Item::Enum(item) => add(&item.attrs, &item.ident),
             Item::Trait(item) => add(&item.attrs, &item.ident),
             Item::Union(item) => add(&item.attrs, &item.ident),
-            Item::Mod(item) if !is_test(&item.attrs) => {
+            Item::Mod(item) if !item.attrs.iter().any(is_for_tests) => {
                 collect(item.content.as_ref().map_or(&[], |(_, items)| items), found);
             }
             _ => {}
         }
     }
-}
-
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let words = |list: &syn::MetaList| list.tokens.to_string();
-        attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| words(list) == "test")
-    })
 }
