@@ -172,12 +172,12 @@ async fn greet(
             foreign_frame(&reaper.telemetry, runtime, who.id.pid, other);
         })
         .await?;
-    let known = match ProcessRequest::decode(&hello) {
-        Ok(ProcessRequest::Hello { abi: ABI, slot }) => slot,
+    let (known, own) = match ProcessRequest::decode(&hello) {
+        Ok(ProcessRequest::Hello { abi: ABI, slot, own }) => (slot, own),
         Ok(ProcessRequest::Hello { .. }) => return Ok(Err(AttachRefusal::Abi)),
         _ => return Ok(Err(AttachRefusal::Malformed)),
     };
-    let joined = match runtime.join(who, pass) {
+    let joined = match runtime.join(who, pass, own) {
         Ok(joined) => joined,
         Err(refusal) => return Ok(Err(refusal)),
     };

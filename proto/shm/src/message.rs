@@ -6,6 +6,8 @@
 //! credit, one request at a time. The daemon reads the identity of the process from the kernel, not from a message.
 //! Unknown words are refused, unused words are zero.
 
+use core::num::NonZeroU32;
+
 use crate::credit::Units;
 use crate::{ABI, DeviceSlot, Slot};
 
@@ -26,6 +28,8 @@ pub enum ProcessRequest {
         ///
         /// A process that has called `exec` has none: its memory ended with the program before.
         slot: Option<Slot>,
+        /// The process as it sees itself. Absent from older shims, and in a second hello to an older daemon.
+        own: Option<OwnView>,
     },
     /// Requests more credit on a device.
     Credit {
@@ -55,6 +59,18 @@ pub enum ProcessRequest {
         /// Name of the memory within the slice.
         key: ShareKey,
     },
+}
+
+/// Pid and clock that a process reads for itself, in its namespaces.
+///
+/// Where both agree with the daemon's, the process shares the daemon's namespaces and the daemon need not look them up.
+/// They are claims: a false one changes nothing but the numbers that the process's own slice reads about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnView {
+    /// Pid in the innermost pid namespace.
+    pub pid: NonZeroU32,
+    /// CLOCK_MONOTONIC in nanoseconds, when the hello was made.
+    pub clock_ns: u64,
 }
 
 /// Name of exported memory within its slice, the same for exporter and importers.
@@ -125,37 +141,39 @@ impl ProcessRequest {
     /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
-            Self::Hello { abi, slot } => frame([1, abi, slot.map_or(0, |slot| slot.index() as u64 + 1), 0]),
-            Self::Credit { device, want } => frame([2, device.index() as u64, u64::from(want.get()), 0]),
-            Self::Export { device, key, units } => {
-                frame([3, device.index() as u64, u64::from(units.get()), key.0])
+            Self::Hello { abi, slot, own } => {
+                let slot = slot.map_or(0, |slot| slot.index() as u64 + 1);
+                let (pid, clock_ns) = own.map_or((0, 0), |own| (u64::from(own.pid.get()), own.clock_ns));
+                frame([1, abi, slot, pid, clock_ns])
             }
-            Self::Import { key } => frame([4, 0, 0, key.0]),
-            Self::Drop { key } => frame([5, 0, 0, key.0]),
+            Self::Credit { device, want } => frame([2, device.index() as u64, u64::from(want.get()), 0, 0]),
+            Self::Export { device, key, units } => {
+                frame([3, device.index() as u64, u64::from(units.get()), key.0, 0])
+            }
+            Self::Import { key } => frame([4, 0, 0, key.0, 0]),
+            Self::Drop { key } => frame([5, 0, 0, key.0, 0]),
         }
     }
 
     /// The message in a frame. Unknown kinds, bad indices and unused words other than zero are errors.
     pub fn decode(bytes: &Frame) -> Result<Self, Meaningless> {
         match words(bytes)? {
-            [1, abi, 0, 0] => Ok(Self::Hello { abi, slot: None }),
-            [1, abi, slot, 0] => {
-                let slot = usize::try_from(slot - 1).ok().and_then(Slot::new).ok_or(Meaningless)?;
-                Ok(Self::Hello { abi, slot: Some(slot) })
+            [1, abi, slot, pid, clock_ns] => {
+                Ok(Self::Hello { abi, slot: known_slot(slot)?, own: own_view(pid, clock_ns)? })
             }
-            [2, at, want, 0] => Ok(Self::Credit { device: device(at)?, want: units(want)? }),
-            [3, at, held, key] => {
+            [2, at, want, 0, 0] => Ok(Self::Credit { device: device(at)?, want: units(want)? }),
+            [3, at, held, key, 0] => {
                 Ok(Self::Export { device: device(at)?, key: ShareKey(key), units: units(held)? })
             }
-            [4, 0, 0, key] => Ok(Self::Import { key: ShareKey(key) }),
-            [5, 0, 0, key] => Ok(Self::Drop { key: ShareKey(key) }),
+            [4, 0, 0, key, 0] => Ok(Self::Import { key: ShareKey(key) }),
+            [5, 0, 0, key, 0] => Ok(Self::Drop { key: ShareKey(key) }),
             _ => Err(Meaningless),
         }
     }
 
     /// A [`ProcessRequest::Hello`] with the ABI of this build.
-    pub const fn hello(slot: Option<Slot>) -> Self {
-        Self::Hello { abi: ABI, slot }
+    pub const fn hello(slot: Option<Slot>, own: Option<OwnView>) -> Self {
+        Self::Hello { abi: ABI, slot, own }
     }
 }
 
@@ -163,27 +181,27 @@ impl DaemonReply {
     /// The message as a frame of [`FRAME_BYTES`].
     pub fn encode(self) -> Frame {
         match self {
-            Self::Welcome { slot, generation } => frame([1, slot.index() as u64, generation, 0]),
-            Self::Refused(why) => frame([2, why as u64, 0, 0]),
-            Self::Granted => frame([3, 0, 0, 0]),
-            Self::Exhausted => frame([4, 0, 0, 0]),
-            Self::Unknown => frame([5, 0, 0, 0]),
-            Self::Later => frame([6, 0, 0, 0]),
+            Self::Welcome { slot, generation } => frame([1, slot.index() as u64, generation, 0, 0]),
+            Self::Refused(why) => frame([2, why as u64, 0, 0, 0]),
+            Self::Granted => frame([3, 0, 0, 0, 0]),
+            Self::Exhausted => frame([4, 0, 0, 0, 0]),
+            Self::Unknown => frame([5, 0, 0, 0, 0]),
+            Self::Later => frame([6, 0, 0, 0, 0]),
         }
     }
 
     /// The message in a frame. Unknown kinds, bad indices and unused words other than zero are errors.
     pub fn decode(bytes: &Frame) -> Result<Self, Meaningless> {
         match words(bytes)? {
-            [1, slot, generation, 0] => Ok(Self::Welcome {
+            [1, slot, generation, 0, 0] => Ok(Self::Welcome {
                 slot: usize::try_from(slot).ok().and_then(Slot::new).ok_or(Meaningless)?,
                 generation,
             }),
-            [2, why, 0, 0] => REFUSALS.get(why as usize).map(|why| Self::Refused(*why)).ok_or(Meaningless),
-            [3, 0, 0, 0] => Ok(Self::Granted),
-            [4, 0, 0, 0] => Ok(Self::Exhausted),
-            [5, 0, 0, 0] => Ok(Self::Unknown),
-            [6, 0, 0, 0] => Ok(Self::Later),
+            [2, why, 0, 0, 0] => REFUSALS.get(why as usize).map(|why| Self::Refused(*why)).ok_or(Meaningless),
+            [3, 0, 0, 0, 0] => Ok(Self::Granted),
+            [4, 0, 0, 0, 0] => Ok(Self::Exhausted),
+            [5, 0, 0, 0, 0] => Ok(Self::Unknown),
+            [6, 0, 0, 0, 0] => Ok(Self::Later),
             _ => Err(Meaningless),
         }
     }
@@ -198,6 +216,19 @@ const REFUSALS: [AttachRefusal; 5] = [
     AttachRefusal::Malformed,
 ];
 
+fn known_slot(word: u64) -> Result<Option<Slot>, Meaningless> {
+    let Some(index) = word.checked_sub(1) else { return Ok(None) };
+    usize::try_from(index).ok().and_then(Slot::new).map(Some).ok_or(Meaningless)
+}
+
+fn own_view(pid: u64, clock_ns: u64) -> Result<Option<OwnView>, Meaningless> {
+    match (u32::try_from(pid).map(NonZeroU32::new), clock_ns) {
+        (Ok(Some(pid)), clock_ns) => Ok(Some(OwnView { pid, clock_ns })),
+        (Ok(None), 0) => Ok(None),
+        _ => Err(Meaningless),
+    }
+}
+
 fn device(word: u64) -> Result<DeviceSlot, Meaningless> {
     usize::try_from(word).ok().and_then(DeviceSlot::new).ok_or(Meaningless)
 }
@@ -206,7 +237,10 @@ fn units(word: u64) -> Result<Units, Meaningless> {
     u32::try_from(word).map(Units::new).map_err(|_| Meaningless)
 }
 
-fn frame(words: [u64; 4]) -> Frame {
+/// Number of words of a frame that a message may use.
+const USED_WORDS: usize = 5;
+
+fn frame(words: [u64; USED_WORDS]) -> Frame {
     let mut bytes = [0; FRAME_BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
@@ -214,10 +248,10 @@ fn frame(words: [u64; 4]) -> Frame {
     bytes
 }
 
-fn words(bytes: &Frame) -> Result<[u64; 4], Meaningless> {
+fn words(bytes: &Frame) -> Result<[u64; USED_WORDS], Meaningless> {
     let word = |at: usize| bytes[at * 8..][..8].iter().rfold(0u64, |word, byte| word << 8 | u64::from(*byte));
-    let unused = bytes[32..].iter().all(|byte| *byte == 0);
-    if unused { Ok([word(0), word(1), word(2), word(3)]) } else { Err(Meaningless) }
+    let unused = bytes[USED_WORDS * 8..].iter().all(|byte| *byte == 0);
+    if unused { Ok(core::array::from_fn(word)) } else { Err(Meaningless) }
 }
 
 #[cfg(test)]
@@ -229,9 +263,12 @@ mod tests {
     fn messages_survive_encode_and_decode() {
         let device = DeviceSlot::new(3).unwrap();
         let hellos = [
-            ProcessRequest::hello(None),
-            ProcessRequest::hello(Slot::new(0)),
-            ProcessRequest::hello(Slot::new(4095)),
+            ProcessRequest::hello(None, None),
+            ProcessRequest::hello(Slot::new(0), None),
+            ProcessRequest::hello(
+                Slot::new(4095),
+                Some(OwnView { pid: NonZeroU32::MAX, clock_ns: u64::MAX }),
+            ),
         ];
         let (key, units) = (ShareKey(u64::MAX), Units::new(7));
         let others = [
@@ -259,8 +296,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_frames_decode_without_a_panic(kind in 0u64..8, a: u64, b: u64, c: u64, tail: u8) {
-            let mut bytes = frame([kind, a, b, c]);
+        fn hostile_frames_decode_without_a_panic(kind in 0u64..8, a: u64, b: u64, c: u64, d: u64, tail: u8) {
+            let mut bytes = frame([kind, a, b, c, d]);
             bytes[63] = tail;
             if let Ok(request) = ProcessRequest::decode(&bytes) {
                 prop_assert_eq!(request.encode(), bytes);

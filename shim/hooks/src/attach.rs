@@ -63,7 +63,7 @@ fn keep(root: Root) -> Option<Ours> {
     if root.ledger().is_none() {
         let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
         let ledger = ledger
-            .with_growth(sys::open_private)
+            .with_growth(Root::open)
             .with_barrier(sys::can_order_threads().then_some(sys::order_threads));
         // SAFETY: this thread holds the lock over the connection, as `keep` requires, and found no ledger under it.
         unsafe { root.keep(ledger) };

@@ -1,12 +1,13 @@
 //! The connection to the daemon: one per process, one request at a time, reopened when it is lost.
 
 use core::ffi::CStr;
+use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use tranche_policy::{CreditResult, DaemonLink, ShareReply, ShareReport};
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
-use tranche_shm::message::{DaemonReply, ProcessRequest};
+use tranche_shm::message::{AttachRefusal, DaemonReply, OwnView, ProcessRequest};
 use tranche_shm::{DeviceSlot, Slot};
 
 use crate::bell;
@@ -38,6 +39,21 @@ static INHERITED_INODE: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, ConnectionError> {
     close(root);
     close_inherited();
+    let own = NonZeroU32::new(sys::pid()).map(|pid| OwnView { pid, clock_ns: sys::now_ns() });
+    match greet(root, own, deadline_ns)? {
+        // A daemon from before `OwnView` takes it for a mistake.
+        Err(AttachRefusal::Malformed) => greet(root, None, deadline_ns)?,
+        answer => answer,
+    }
+    .map_err(|_| ConnectionError::Refused)
+}
+
+/// Connects and sends a hello; the outer error is the connection's, the inner one the daemon's.
+fn greet(
+    root: Root,
+    own: Option<OwnView>,
+    deadline_ns: u64,
+) -> Result<Result<Welcome, AttachRefusal>, ConnectionError> {
     let mut buffer = [0; 128];
     let told = sys::environment(c"TRANCHE_SLICE_SOCKET", &mut buffer);
     let fd =
@@ -49,7 +65,7 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, ConnectionEr
             _ => ConnectionError::Away,
         })?;
     point("attach: connected");
-    sys::send(fd.raw(), &ProcessRequest::hello(attached_slot(root)).encode())
+    sys::send(fd.raw(), &ProcessRequest::hello(attached_slot(root), own).encode())
         .map_err(|_| ConnectionError::Away)?;
     point("attach: greeted");
     let (frame, fds) = sys::receive(fd.raw()).map_err(|_| ConnectionError::Away)?;
@@ -58,12 +74,13 @@ pub(crate) fn open(root: Root, deadline_ns: u64) -> Result<Welcome, ConnectionEr
             bell::hang(bell);
             Welcome { slot, generation, control, usage }
         }
+        (Ok(DaemonReply::Refused(why)), _) => return Ok(Err(why)),
         _ => return Err(ConnectionError::Refused),
     };
     point("attach: welcomed");
     let id = sys::file_id(fd.raw()).map_err(|_| ConnectionError::Away)?;
     remember(root, fd, id);
-    Ok(welcome)
+    Ok(Ok(welcome))
 }
 
 /// The socket of a container's slice, for programs that are started in it without its variables.

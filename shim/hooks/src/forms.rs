@@ -18,24 +18,24 @@ pub(crate) trait Governed: Copy + PartialEq + 'static {
     fn rows() -> &'static [(Self, c_int)];
 
     /// The symbol of the real function.
-    fn symbol(self) -> &'static Symbol;
+    fn symbol(self) -> Symbol;
 
     /// Address of the hook that is exported for it.
     fn address(self) -> *mut c_void;
 
     /// Every hook, in the order of the table.
-    fn all() -> impl Iterator<Item = Self> {
+    fn all() -> impl Iterator<Item = Self> + Clone {
         Self::rows().iter().map(|(hook, _)| *hook)
     }
 
     /// Name of the function, without the final zero.
     fn name(self) -> &'static [u8] {
-        self.symbol().name.to_bytes()
+        self.symbol().name_bytes()
     }
 
     /// The hook of the function of this name.
     fn named(name: &CStr) -> Option<Self> {
-        Self::all().find(|hook| hook.symbol().name == name)
+        Self::all().find(|hook| hook.name() == name.to_bytes())
     }
 
     /// True if its stream 0 is the calling thread's own.
@@ -47,7 +47,7 @@ pub(crate) trait Governed: Copy + PartialEq + 'static {
     fn forms(name: &CStr, version: c_int, flags: u64) -> impl Iterator<Item = (Self, c_int)> {
         let per_thread = flags & PER_THREAD != 0;
         let meant = move |(hook, since): &&(Self, c_int)| {
-            hook.symbol().library == Library::Cuda
+            hook.symbol().library() == Library::Cuda
                 && base(hook.name()) == name.to_bytes()
                 && *since <= version
                 && (per_thread || !hook.is_per_thread())

@@ -7,14 +7,14 @@
 #[macro_use]
 mod export;
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 use crate::cuda::{
     abi, array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
     physical, pool, shared, transfer, wait,
 };
 use crate::forms::Governed;
-use crate::libraries::{Library, Symbol};
+use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
 use crate::nvml::{self, process, topology, usage};
 
 /// The newest CUDA version whose functions were compared with the rows below.
@@ -305,8 +305,8 @@ hooks! {
 }
 
 /// Every symbol of the driver whose address is cached.
-pub(crate) fn symbols() -> impl Iterator<Item = &'static Symbol> + Clone {
-    SYMBOLS.iter().chain(&driver::SYMBOLS).chain(&nvml::driver::SYMBOLS)
+pub(crate) fn symbols() -> impl Iterator<Item = Symbol> + Clone {
+    Hook::all().map(Hook::symbol).chain(driver::symbols()).chain(nvml::driver::symbols())
 }
 
 #[cfg(test)]
@@ -314,12 +314,14 @@ mod agreement;
 
 #[cfg(test)]
 mod tests {
+    use core::ffi::CStr;
+
     use super::*;
 
     #[test]
     fn every_hook_is_found_by_its_name_and_no_other() {
         for hook in Hook::all() {
-            assert_eq!(Hook::named(hook.symbol().name), Some(hook));
+            assert_eq!(Hook::named(hook.symbol().name()), Some(hook));
         }
         assert_eq!(Hook::named(c"cuFuncGetAttribute"), None);
     }

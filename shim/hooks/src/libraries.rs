@@ -105,37 +105,77 @@ impl Library {
     }
 
     /// Makes this object the library, and drops the addresses of `known` that were found in another.
-    fn adopt(self, object: Object, known: impl Iterator<Item = &'static Symbol>) {
+    fn adopt(self, object: Object, known: impl Iterator<Item = Symbol>) {
         let (base, dynamic) = &PLACES[self as usize];
         if dynamic.load(Acquire) == object.dynamic() {
             return;
         }
         dynamic.store(ptr::null_mut(), Release);
-        known.filter(|symbol| symbol.library == self).for_each(Symbol::forget);
+        known.filter(|symbol| symbol.library() == self).for_each(Symbol::forget);
         OURS[self as usize].store(object.function(SHARED).is_some(), Relaxed);
         base.store(object.base(), Release);
         dynamic.store(object.dynamic(), Release);
     }
 }
 
+/// Name of a function of the driver, stored in place: a pointer to it would be relocated in every program that starts.
+pub(crate) struct SymbolName {
+    library: Library,
+    length: u8,
+    name: [u8; LONGEST_NAME + 1],
+}
+
+/// Greatest length of a function's name.
+const LONGEST_NAME: usize = 63;
+
+impl SymbolName {
+    pub(crate) const fn new(library: Library, name: &str) -> Self {
+        let mut bytes = [0; LONGEST_NAME + 1];
+        assert!(name.len() <= LONGEST_NAME, "a name ends with a zero byte");
+        bytes.split_at_mut(name.len()).0.copy_from_slice(name.as_bytes());
+        Self { library, length: name.len() as u8, name: bytes }
+    }
+}
+
+/// Address of a function of the driver, null until it is resolved.
+pub(crate) type RealAddress = AtomicPtr<c_void>;
+
+/// Addresses that are not resolved.
+pub(crate) const fn unresolved<const COUNT: usize>() -> [RealAddress; COUNT] {
+    [const { AtomicPtr::new(ptr::null_mut()) }; COUNT]
+}
+
 /// A function of the driver, and its address once it was resolved.
+#[derive(Clone, Copy)]
 pub(crate) struct Symbol {
-    pub(crate) library: Library,
-    pub(crate) name: &'static CStr,
-    real: AtomicPtr<c_void>,
+    name: &'static SymbolName,
+    real: &'static RealAddress,
 }
 
 impl Symbol {
-    pub(crate) const fn new(library: Library, name: &'static CStr) -> Self {
-        Self { library, name, real: AtomicPtr::new(ptr::null_mut()) }
+    #[inline(always)]
+    pub(crate) const fn new(name: &'static SymbolName, real: &'static RealAddress) -> Self {
+        Self { name, real }
     }
 
-    /// Offset of the real function's address within a symbol, in bytes.
-    pub(crate) const REAL: usize = core::mem::offset_of!(Self, real);
+    /// Library that has the function.
+    pub(crate) const fn library(self) -> Library {
+        self.name.library
+    }
+
+    /// Name under which the library exports it.
+    pub(crate) fn name(self) -> &'static CStr {
+        CStr::from_bytes_until_nul(&self.name.name).unwrap_or_default()
+    }
+
+    /// The name, without the final zero.
+    pub(crate) fn name_bytes(self) -> &'static [u8] {
+        self.name.name.get(..usize::from(self.name.length)).unwrap_or_default()
+    }
 
     /// Address of the real function, resolved on first use; `None` if it is missing.
     #[inline(always)]
-    pub(crate) fn real(&self) -> Option<*mut c_void> {
+    pub(crate) fn real(self) -> Option<*mut c_void> {
         let known = self.real.load(Acquire);
         if !known.is_null() {
             return Some(known);
@@ -144,13 +184,13 @@ impl Symbol {
     }
 
     #[cold]
-    fn find(&self) -> Option<*mut c_void> {
-        let found = self.library.function(self.name)?;
+    fn find(self) -> Option<*mut c_void> {
+        let found = self.library().function(self.name())?;
         self.real.store(found, Release);
         Some(found)
     }
 
-    fn forget(&self) {
+    fn forget(self) {
         self.real.store(ptr::null_mut(), Release);
     }
 }
@@ -171,17 +211,17 @@ pub(crate) enum Provider {
 /// If it lies in an object other than the library so far, that becomes the library. `known` are all symbols whose
 /// address may have been resolved.
 pub(crate) fn provider(
-    symbol: &Symbol,
+    symbol: Symbol,
     found: *mut c_void,
-    known: impl Iterator<Item = &'static Symbol> + Clone,
+    known: impl Iterator<Item = Symbol> + Clone,
 ) -> Provider {
     if symbol.real.load(Acquire) == found {
         return Provider::Driver;
     }
-    let soname = symbol.library.soname();
+    let soname = symbol.library().soname();
     let ours = elf::search(|object| {
-        let it = object.soname() == soname && object.function(symbol.name) == Some(found);
-        it.then(|| symbol.library.adopt(object, known.clone()))
+        let it = object.soname() == soname && object.function(symbol.name()) == Some(found);
+        it.then(|| symbol.library().adopt(object, known.clone()))
     });
     match ours {
         Some(()) => Provider::Driver,

@@ -120,9 +120,9 @@ fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
     }
     if found == hook.address() {
         // Found in the global scope, where the shim's export stands even if the driver is not loaded.
-        return (!hook.symbol().library.is_loaded()).then_some(null_mut());
+        return (!hook.symbol().library().is_loaded()).then_some(null_mut());
     }
-    match (provider(hook.symbol(), found, hooks::symbols()), hook.symbol().library) {
+    match (provider(hook.symbol(), found, hooks::symbols()), hook.symbol().library()) {
         (Provider::Driver, library) if library.is_ours() => None,
         (Provider::Driver, _) => Some(hook.address()),
         // A hook cannot distinguish two copies of the driver, and they must not be mixed.

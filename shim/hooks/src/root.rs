@@ -181,7 +181,7 @@ impl Root {
         None
     }
 
-    /// Words for the ledger. Those beyond the first [`WORDS`] need [`open_private`](sys::open_private) before use.
+    /// Words for the ledger. Those beyond the first [`WORDS`] need [`Root::open`] before use.
     pub(crate) fn ledger_words(self) -> &'static [AtomicU64] {
         let extent = EXTENT.load(Acquire).max(self.word(RootWord::Extent).load(Acquire)) as usize;
         // SAFETY: the mapping that starts with the root has addresses for `extent` words, as its maker stored there,
@@ -190,6 +190,13 @@ impl Root {
             let start = ROOT.load(Acquire).cast_const().add(FIRST_OF_LEDGER);
             core::slice::from_raw_parts(start, extent.max(WORDS) - FIRST_OF_LEDGER)
         }
+    }
+
+    /// Makes words of [`Root::ledger_words`] usable; false if the program's limits do not allow it.
+    pub(crate) fn open(words: &[AtomicU64]) -> bool {
+        let start = ROOT.load(Acquire).cast_const();
+        let is_open = words.as_ptr_range().end <= start.wrapping_add(WORDS);
+        is_open || sys::open_private(words)
     }
 
     /// Words for the launch gate.

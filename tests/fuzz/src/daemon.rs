@@ -194,7 +194,7 @@ fn null() -> File {
 fn attach(socket: &Path) -> Option<Guest> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).expect("that is a time");
-    stream.write_all(&ProcessRequest::hello(None).encode()).ok()?;
+    stream.write_all(&ProcessRequest::hello(None, None).encode()).ok()?;
     let mut frame = [0; FRAME_BYTES];
     stream.read_exact(&mut frame).ok()?;
     match DaemonReply::decode(&frame) {

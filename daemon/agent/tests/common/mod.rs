@@ -406,7 +406,7 @@ impl Attached {
     /// `known` is the slot that this process had before, if it had one.
     fn attach(socket: &Path, known: Option<Slot>) -> Result<Self, String> {
         let mut stream = UnixStream::connect(socket).map_err(|error| format!("no connection: {error}"))?;
-        stream.write_all(&ProcessRequest::hello(known).encode()).unwrap();
+        stream.write_all(&ProcessRequest::hello(known, None).encode()).unwrap();
         let (reply, descriptors) = receive(&stream);
         let slot = match reply {
             DaemonReply::Welcome { slot, .. } => slot,

@@ -75,7 +75,7 @@ impl SliceRuntime {
             |ahead_ns| since > monotonic_ns().saturating_add_signed(ahead_ns).saturating_add(CLOCK_SKEW_NS);
         let known = self.clock_offsets().get(&seat).copied().unwrap_or_default();
         // The process may have entered another time namespace since its clock was read.
-        if is_to_come(known) && is_to_come(self.set_clock(seat, id.pid)) {
+        if is_to_come(known) && is_to_come(self.read_clock_offset(seat, id.pid)) {
             self.violations.add(Some(id), Deceit::Time);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::time::Duration;
 
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::slice::{IsEnding, ProcessId, Seat};
@@ -10,10 +11,11 @@ use tranche_shm::MAX_SLOTS;
 use tranche_shm::control::ProcessIdentity;
 use tranche_shm::crash::point;
 use tranche_shm::credit::{Credit, Units};
-use tranche_shm::message::AttachRefusal;
+use tranche_shm::message::{AttachRefusal, OwnView};
 
 use super::{Accounting, SliceRuntime, slot};
 use crate::container::Container;
+use tranche_linux::clock::monotonic_ns;
 use tranche_linux::process::Process;
 use tranche_linux::time_namespace;
 
@@ -48,6 +50,14 @@ impl Joined {
     }
 }
 
+/// Longest time between a hello and its reading for which the clock in it is compared with the daemon's.
+const HELLO_AGE: Duration = Duration::from_millis(5);
+
+/// Returns true if a time is that of the daemon's clock within the last [`HELLO_AGE`].
+fn is_now(clock_ns: u64) -> bool {
+    monotonic_ns().checked_sub(clock_ns).is_some_and(|age| Duration::from_nanos(age) <= HELLO_AGE)
+}
+
 impl SliceRuntime {
     /// Makes a process a root: it and its descendants may attach. Returns false if it was one already.
     pub fn enter(&self, root: &Arc<Process>) -> Result<bool, IsEnding> {
@@ -69,17 +79,26 @@ impl SliceRuntime {
         }
     }
 
-    /// Attaches a process that belongs to the slice, and allocates its slot.
+    /// Attaches a process that belongs to the slice, and allocates its slot. Its namespaces are looked up unless `own`,
+    /// its view of itself, agrees with the daemon's.
     pub fn join(
         &self,
         who: &Arc<Process>,
         MembershipProof(container): &MembershipProof,
+        own: Option<OwnView>,
     ) -> Result<Joined, AttachRefusal> {
         // Checked last: a live process is the one whose ancestors or container were resolved.
         if !who.is_alive() {
             return Err(AttachRefusal::NotAMember);
         }
-        let inner = who.inner_pid();
+        let inner = match own {
+            Some(own) if own.pid.get() == who.id.pid.get() => None,
+            _ => who.inner_pid(),
+        };
+        let ahead_ns = match own {
+            Some(own) if is_now(own.clock_ns) => 0,
+            _ => time_namespace::ahead_ns(who.id.pid),
+        };
         let mut accounting = self.accounting();
         if let Some(container) = container {
             accounting.bind_to(container.clone()).map_err(|_| AttachRefusal::NotAMember)?;
@@ -96,7 +115,7 @@ impl SliceRuntime {
         accounting.handles.insert(who.id, Arc::clone(who));
         point("join: admitted");
         self.clear(seat);
-        self.set_clock(seat, who.id.pid);
+        self.set_clock_offset(seat, ahead_ns);
         point("join: cleared");
         self.regions.control().occupy(
             slot(seat),
@@ -138,18 +157,22 @@ impl SliceRuntime {
         for (device, gpu) in self.devices() {
             self.account(&mut accounting, device).take_over(seat, most(gpu));
         }
-        self.set_clock(seat, id.pid);
+        self.read_clock_offset(seat, id.pid);
     }
 
-    /// Updates by how many nanoseconds a process's clock is ahead of the daemon's, and returns it.
-    pub(super) fn set_clock(&self, seat: Seat, pid: HostPid) -> i64 {
+    /// Reads by how many nanoseconds a process's clock is ahead of the daemon's, stores and returns it.
+    pub(super) fn read_clock_offset(&self, seat: Seat, pid: HostPid) -> i64 {
         let ahead_ns = time_namespace::ahead_ns(pid);
+        self.set_clock_offset(seat, ahead_ns);
+        ahead_ns
+    }
+
+    fn set_clock_offset(&self, seat: Seat, ahead_ns: i64) {
         let mut clock_offsets = self.clock_offsets.write().unwrap_or_else(PoisonError::into_inner);
         match ahead_ns {
             0 => clock_offsets.remove(&seat),
             ahead_ns => clock_offsets.insert(seat, ahead_ns),
         };
-        ahead_ns
     }
 
     /// Nanoseconds by which clocks of processes are ahead of the daemon's, by slot; zero ones are absent.

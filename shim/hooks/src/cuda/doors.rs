@@ -83,7 +83,7 @@ fn resolve<H: Governed>(
     exported: impl Fn(H) -> Option<*mut c_void>,
     ask: impl Fn(c_int) -> Option<*mut c_void>,
 ) -> ResultTreatment<H> {
-    let mut hooks = H::all().filter(|hook| hook.symbol().library == Library::Cuda);
+    let mut hooks = H::all().filter(|hook| hook.symbol().library() == Library::Cuda);
     if let Some(hook) = hooks.find(|hook| exported(*hook) == Some(found)) {
         return ResultTreatment::Give(hook);
     }
@@ -174,7 +174,7 @@ mod tests {
         }
 
         fn exported(&self, hook: Hook) -> Option<*mut c_void> {
-            let symbol = hook.symbol().name.to_str().ok()?;
+            let symbol = hook.symbol().name().to_str().ok()?;
             self.number(symbol).map(|number| (0x10_000 + number * 16) as *mut c_void)
         }
 

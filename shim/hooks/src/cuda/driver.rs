@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::abi::checked;
-use crate::libraries::{Library, Symbol};
+use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
 
 /// Declares functions of a library that are resolved at their first call.
 ///
@@ -16,22 +16,21 @@ macro_rules! real_functions {
         #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "one per function")]
         enum Index { $($name,)* }
 
+        const COUNT: usize = [$(stringify!($name)),*].len();
+        static NAMES: [SymbolName; COUNT] = [$(SymbolName::new(Library::$library, stringify!($name)),)*];
+        static REAL: [RealAddress; COUNT] = unresolved();
+
         /// The symbols of these functions.
-        pub(crate) static SYMBOLS: [Symbol; [$(stringify!($name)),*].len()] = [$(
-            Symbol::new(
-                Library::$library,
-                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!("an identifier holds no zero byte"),
-                },
-            ),
-        )*];
+        pub(crate) fn symbols() -> impl Iterator<Item = Symbol> + Clone {
+            NAMES.iter().zip(&REAL).map(|(name, real)| Symbol::new(name, real))
+        }
 
         $(
             /// # Safety
             /// As the library documents for the function.
             pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
-                let Some(real) = SYMBOLS[Index::$name as usize].real() else {
+                let symbol = Symbol::new(&NAMES[Index::$name as usize], &REAL[Index::$name as usize]);
+                let Some(real) = symbol.real() else {
                     return Library::$library.absent();
                 };
                 // SAFETY: the library's function of this name has this type; its other preconditions are this

@@ -11,8 +11,8 @@ use crate::forms::{Governed, base};
 use crate::libraries::Library;
 
 fn hooked(library: Library) -> BTreeSet<&'static str> {
-    let hooks = Hook::all().filter(|hook| hook.symbol().library == library);
-    hooks.map(|hook| hook.symbol().name.to_str().expect("C identifiers are ASCII")).collect()
+    let hooks = Hook::all().filter(|hook| hook.symbol().library() == library);
+    hooks.map(|hook| hook.symbol().name().to_str().expect("C identifiers are ASCII")).collect()
 }
 
 #[track_caller]
@@ -54,7 +54,7 @@ fn request_means_the_function_that_the_driver_answers() {
 #[test]
 fn base_names_agree_with_the_table() {
     for hook in Hook::all() {
-        let name = hook.symbol().name.to_str().expect("C identifiers are ASCII");
+        let name = hook.symbol().name().to_str().expect("C identifiers are ASCII");
         let here = String::from_utf8_lossy(base(name.as_bytes())).into_owned();
         assert_eq!(here, tranche_symbols::base(name));
     }

@@ -8,15 +8,9 @@ macro_rules! hooks {
 
         static ROWS: &[(Hook, c_int)] = &[$($((Hook::$name, $since),)*)*];
 
-        static SYMBOLS: [Symbol; ROWS.len()] = [$($(
-            Symbol::new(
-                Library::$library,
-                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!("an identifier holds no zero byte"),
-                },
-            ),
-        )*)*];
+        static NAMES: [SymbolName; ROWS.len()] =
+            [$($(SymbolName::new(Library::$library, stringify!($name)),)*)*];
+        static REAL: [RealAddress; ROWS.len()] = unresolved();
 
         impl Governed for Hook {
             const KNOWN_VERSION: c_int = KNOWN_VERSION;
@@ -25,8 +19,9 @@ macro_rules! hooks {
                 ROWS
             }
 
-            fn symbol(self) -> &'static Symbol {
-                &SYMBOLS[self as usize]
+            #[inline(always)]
+            fn symbol(self) -> Symbol {
+                Symbol::new(&NAMES[self as usize], &REAL[self as usize])
             }
 
             fn address(self) -> *mut c_void {
@@ -61,7 +56,7 @@ macro_rules! export {
                 use super::*;
                 with_real! { $library $name($($argument: $type),*) => $body }
             }
-            $way!(slow::$name, SYMBOLS, Hook::$name as usize * size_of::<Symbol>() + Symbol::REAL)
+            $way!(slow::$name, REAL, Hook::$name as usize * size_of::<RealAddress>())
         }
     };
     ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {

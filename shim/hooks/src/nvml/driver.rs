@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::libraries::{Library, Symbol};
+use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
 
 crate::real_functions! {
     Nvml {

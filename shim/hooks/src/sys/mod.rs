@@ -123,6 +123,12 @@ pub(crate) fn connect(path: &CStr, patience_ms: u64) -> Result<Fd, Errno> {
     Ok(fd)
 }
 
+/// Pid of this process in its own pid namespace.
+pub(crate) fn pid() -> u32 {
+    // SAFETY: getpid touches no memory.
+    unsafe { call(libc::SYS_getpid, [0; 6]) }.unwrap_or_default() as u32
+}
+
 /// Sends a whole frame, without the signal that a closed peer would raise.
 pub(crate) fn send(fd: c_int, frame: &Frame) -> Result<(), Errno> {
     let mut sent = 0;

@@ -1,16 +1,26 @@
 //! Requests and replies on a slice's socket.
 
+use std::num::NonZeroU32;
+
 use tranche_shm::credit::Units;
-use tranche_shm::message::{AttachRefusal, DaemonReply, Frame, ProcessRequest, ShareKey};
+use tranche_shm::message::{AttachRefusal, DaemonReply, Frame, OwnView, ProcessRequest, ShareKey};
 
 use super::region::{device, slot};
 use crate::Description;
 
 pub(super) fn describe(description: &mut Description) {
     let (key, units) = (ShareKey(0xd1d2), Units::new(0xe1));
+    let own = NonZeroU32::new(0x71).map(|pid| OwnView { pid, clock_ns: 0xc1 });
     let requests = [
-        ("request Hello(ABI 0xf1)", ProcessRequest::Hello { abi: 0xf1, slot: None }),
-        ("request Hello(ABI 0xf1, slot 5)", ProcessRequest::Hello { abi: 0xf1, slot: Some(slot(5)) }),
+        ("request Hello(ABI 0xf1)", ProcessRequest::Hello { abi: 0xf1, slot: None, own: None }),
+        (
+            "request Hello(ABI 0xf1, slot 5)",
+            ProcessRequest::Hello { abi: 0xf1, slot: Some(slot(5)), own: None },
+        ),
+        (
+            "request Hello(ABI 0xf1, slot 5, pid 0x71, clock 0xc1)",
+            ProcessRequest::Hello { abi: 0xf1, slot: Some(slot(5)), own },
+        ),
         ("request Credit(device 2, 0xe1 units)", ProcessRequest::Credit { device: device(2), want: units }),
         (
             "request Export(device 2, key 0xd1d2, 0xe1 units)",
@@ -19,9 +29,10 @@ pub(super) fn describe(description: &mut Description) {
         ("request Import(key 0xd1d2)", ProcessRequest::Import { key }),
         ("request Drop(key 0xd1d2)", ProcessRequest::Drop { key }),
     ];
-    // A daemon has to read the hello of any version to refuse it, and a shim of any version has to read the refusal.
+    // A daemon has to read the hello of any version to refuse it, and a shim of any version has to read the refusal. Of a
+    // hello with more words than the daemon knows, the refusal is `Malformed`.
     for (what, request) in requests {
-        let always = if what.contains("Hello") { "always " } else { "" };
+        let always = if matches!(request, ProcessRequest::Hello { own: None, .. }) { "always " } else { "" };
         description.add(format!("{always}{what}"), frame(&request.encode()));
     }
     let replies = [
