@@ -118,7 +118,9 @@ impl Library {
     }
 }
 
-/// Name of a function of the driver, stored in place: a pointer to it would be relocated in every program that starts.
+/// Name of a function of the driver, stored in place.
+///
+/// A pointer to it would be relocated in every program that starts.
 pub(crate) struct SymbolName {
     library: Library,
     length: u8,

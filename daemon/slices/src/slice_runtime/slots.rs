@@ -50,7 +50,7 @@ impl Joined {
     }
 }
 
-/// Longest time between a hello and its reading for which the clock in it is compared with the daemon's.
+/// Longest time from a hello to its reading after which the clock in it is still compared.
 const HELLO_AGE: Duration = Duration::from_millis(5);
 
 /// Returns true if a time is that of the daemon's clock within the last [`HELLO_AGE`].
