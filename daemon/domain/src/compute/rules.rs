@@ -69,7 +69,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             quantum: Nanos::millis(10),
-            round: Nanos::millis(30),
+            round: Nanos::millis(40),
             least_quantum: Nanos::millis(3),
             least_turn: Nanos::micros(250),
             grace: Nanos::micros(100),

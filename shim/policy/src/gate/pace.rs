@@ -150,7 +150,9 @@ impl Gate<'_> {
         }
         let several = pass.streams > 1 || self.state.get(device, DeviceWord::Streams) > 1;
         let kernel = self.kernel_ns();
-        if several && kernel >= BRIEF_NS {
+        // Of streams that run side by side, a kernel is charged a part of its length only.
+        let length = if self.is_wide(device) { kernel.max(self.alone_ns(device)) } else { kernel };
+        if several && length >= BRIEF_NS {
             return kernel;
         }
         (depth_ns / MARKS_IN_DEPTH).max(SPACING_NS.min(depth_ns / 2))
@@ -183,11 +185,8 @@ impl Gate<'_> {
         estimate_ns: u64,
         pass: Option<Pass>,
     ) -> Option<u32> {
-        let sequence = (self.state.sequence().load(Relaxed) as u32).wrapping_add(1);
+        let sequence = self.free_sequence()?;
         let at = sequence as usize % MARKS;
-        if self.state.pending().load(Relaxed) >> at & 1 != 0 {
-            return None;
-        }
         let Unmarked { kernels, moved, like } = self.take_unmarked(place.device);
         let (graph, graphs) = match work {
             Work::Graph(graph) => (if moved > 0 { SEVERAL } else { graph }, moved + 1),
@@ -207,6 +206,22 @@ impl Gate<'_> {
         self.state.sequence().store(sequence.into(), Relaxed);
         self.state.set_pending(at, true);
         Some(sequence)
+    }
+
+    /// Tests if no place is left for a mark.
+    pub(super) fn is_ring_full(&self) -> bool {
+        self.free_sequence().is_none()
+    }
+
+    /// The next number whose place in the ring is free.
+    ///
+    /// Marks of streams that run side by side are not reached in order, so that the place of the next number may be taken
+    /// where most others are free.
+    fn free_sequence(&self) -> Option<u32> {
+        let (last, pending) =
+            (self.state.sequence().load(Relaxed) as u32, self.state.pending().load(Relaxed));
+        let mut next = (1..=MARKS as u32).map(|more| last.wrapping_add(more));
+        next.find(|sequence| pending >> (*sequence as usize % MARKS) & 1 == 0)
     }
 
     /// Time at which a mark's stream came to it, as far as that is known.

@@ -1,6 +1,7 @@
 //! Room for one launch more beside the outstanding work.
 
 use tranche_shm::DeviceSlot;
+use tranche_shm::compute::MARKS;
 use tranche_shm::lease::Lease;
 
 use super::measure::CompletionGlance;
@@ -102,12 +103,23 @@ impl Gate<'_> {
         }
     }
 
+    /// Tests if the ring has no place for the mark of a launch among streams side by side.
+    ///
+    /// A launch without a mark would be found done with one of another stream. Each stream has an equal part of the ring.
+    fn is_ring_short(&self, device: DeviceSlot, seen: &ProcessWork) -> bool {
+        let part_used = || seen.own.saturating_mul(seen.streams) >= MARKS as u64;
+        self.is_wide(device) && (part_used() || self.is_ring_full())
+    }
+
     /// Decides on a launch beside the outstanding work: `None` holds it.
     ///
     /// `Some(true)` lets it pass to be watched, alone or beside other streams.
     pub(super) fn fits(&self, device: DeviceSlot, seen: &ProcessWork, lease: Lease) -> Option<bool> {
         if self.is_held(device) {
             return seen.is_idle().then_some(true);
+        }
+        if self.is_ring_short(device, seen) {
+            return None;
         }
         let alone = if self.is_wide(device) { self.alone_ns(device) } else { 0 };
         // A mark that stands behind several launches is reached with the last of them; those in other streams may take

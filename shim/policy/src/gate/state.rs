@@ -63,6 +63,8 @@ pub(super) enum DeviceWord {
     Hold,
     /// Number of consecutive launches that took too long.
     Slow,
+    /// Value of [`DeviceWord::Entered`] at the last of these; what slows one down slows down all beside it.
+    SlowAt,
     /// Value of [`DeviceWord::Entered`] from which one more stream is tried.
     TryAt,
     /// Failures of such tries less successes.

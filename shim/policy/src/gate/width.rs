@@ -19,8 +19,9 @@ use super::state::{About, DeviceWord};
 ///
 /// The tail of another launch makes some longer.
 const WINDOW: u64 = 4;
-/// One launch in this many runs alone, and more while the length of one alone is not well known.
+/// One launch in this many runs alone for each three streams that wait for that.
 const SELDOM: u64 = 256;
+/// The same while the length of a launch alone is not well known.
 const OFTEN: u64 = 8;
 /// Consecutive launches that have to take too long before fewer may run side by side.
 ///
@@ -59,7 +60,8 @@ impl Gate<'_> {
     /// If the length of a launch alone is not known well enough, the next one runs alone.
     pub(super) fn may_join(&self, device: DeviceSlot, streams: u64) -> bool {
         let of = |of| self.state.get(device, of);
-        let often = if of(DeviceWord::Alone) == 0 { OFTEN } else { SELDOM };
+        let seldom = SELDOM.saturating_mul((of(DeviceWord::Width) / 3).max(1));
+        let often = if of(DeviceWord::Alone) == 0 { OFTEN } else { seldom };
         let age = of(DeviceWord::Entered).wrapping_sub(of(DeviceWord::AloneAt));
         if self.alone_ns(device) == 0 || age >= often {
             self.state.set(device, DeviceWord::Hold, 1);
@@ -116,7 +118,11 @@ impl Gate<'_> {
                 self.state.set(device, DeviceWord::Failed, failed.saturating_sub(1));
             }
         } else if precise && took > alone + alone / 4 * 3 {
-            if streams > width { self.fail_try(device) } else { self.note_slow(device, streams) }
+            if streams > width {
+                self.fail_try(device);
+            } else if about(About::Entered) >= self.state.get(device, DeviceWord::SlowAt) {
+                self.note_slow(device, streams);
+            }
         }
     }
 
@@ -144,8 +150,9 @@ impl Gate<'_> {
 
     /// Takes in that this many streams, known to run side by side, took too long.
     ///
-    /// If that continues, the launches have changed, and all is learnt anew.
+    /// If that continues among launches made after the last such one, the launches have changed, and all is learnt anew.
     fn note_slow(&self, device: DeviceSlot, streams: u64) {
+        self.state.set(device, DeviceWord::SlowAt, self.state.get(device, DeviceWord::Entered));
         if self.state.add(device, DeviceWord::Slow, 1) + 1 < SURE {
             return;
         }

@@ -19,7 +19,12 @@ pub const LAWS: &[Law] = &[
     law("shares-1ms", "50/30/20, kernels of 1 ms", Quick::All, shares::millisecond),
     law("shares-mixed", "50/30/20, kernels of 0.05 to 40 ms", TOLD, shares::mixed),
     law("shares-graphs", "50/30/20, five graphs each of 0.2 to 7 ms", TOLD, shares::graphs),
-    law("shares-eight", "Eight equal slices, kernels of 1 ms", Quick::On(&["late-wakeups"]), shares::eight),
+    law(
+        "shares-eight",
+        "Eight equal slices, kernels of 1 ms",
+        Quick::On(&["plain", "late-wakeups"]),
+        shares::eight,
+    ),
     law("shares-unequal", "90/10, kernels of 50 us and 5 ms", Quick::On(&["busy-host"]), shares::unequal),
     law("shares-long", "70/30, kernels of 1 and 40 ms", Quick::On(&["no-preemption"]), shares::long),
     law(
@@ -39,7 +44,7 @@ pub const LAWS: &[Law] = &[
     law("best-effort", "A request of nothing", Quick::On(&["late-wakeups"]), limits::best_effort),
     law("frozen", "A slice is frozen for a second", Quick::On(&["late-markers"]), limits::frozen),
     law("streams", "Four streams beside one, 50/50", Quick::On(&["one-queue", "fluid"]), streams::four),
-    law("many-streams", "Twelve streams beside one", Quick::On(&["eight-queues", "fluid"]), streams::twelve),
+    law("many-streams", "Twelve streams beside one", Quick::On(&["plain", "eight-queues"]), streams::twelve),
     law("killed", "A neighbour is killed in its turn", Quick::On(&["plain"]), failures::killed),
     law("stopped", "A neighbour is stopped in its turn", Quick::On(&["events"]), failures::stopped),
     law("daemon-away", "The daemon dies and returns", Quick::On(&["late-wakeups"]), failures::daemon),
