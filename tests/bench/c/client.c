@@ -359,6 +359,8 @@ static int worker_start(void)
     int error = begin();
     if (!error && !(error = cuMemAlloc_v2(&made, 2 * MIB)))
         error = cuMemFree_v2(made);
+    if (error)
+        fprintf(stderr, "client: a started process got CUDA error %d\n", error);
     return error != 0;
 }
 

@@ -5,6 +5,7 @@
 //! - A claim that does not hold makes the bench fail, unless the measurement cannot decide it: then it is reported.
 #![forbid(unsafe_code)]
 
+pub mod awake;
 pub mod client;
 pub mod interrupt;
 pub mod node;

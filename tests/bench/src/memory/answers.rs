@@ -1,6 +1,7 @@
 //! Answers that a slice gives at once: free memory, and refusals at the cap.
 
 use bench::Result;
+use bench::awake::Awake;
 use bench::client::Client;
 use bench::node::Node;
 use bench::report::Report;
@@ -97,11 +98,13 @@ pub(crate) fn rejections_with_credit_elsewhere(node: &Node, times: usize, report
 /// Times of allocations for which the daemon has to recall the credit of another process first.
 ///
 /// Two processes take turns with more than half of the slice each. Beside them, in the same rhythm, the round trip to a
-/// process that only echoes is measured: no daemon can answer faster.
+/// process that only echoes is measured: no daemon can answer faster. No processor goes idle meanwhile, so that both wait
+/// for wake-ups of one kind.
 pub(crate) fn recalls(node: &Node, turns: usize, report: &mut Report) -> Result<()> {
     let mut clients = [node.client(&Variant::Ours)?, node.client(&Variant::Ours)?];
     let bytes = (clients[0].ask("total")? * 0.6) as u64;
     let mut bare = node.client(&Variant::Native)?;
+    let _awake = Awake::start();
     let (mut times, mut echoes) = (Vec::new(), Vec::new());
     for turn in 0..2 * turns {
         times.push(clients[turn % 2].ask(&format!("take {bytes}"))?);
