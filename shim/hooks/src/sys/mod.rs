@@ -16,8 +16,9 @@ pub(crate) use time::{now_ns, pause, quick_now_ns, sleep_ms, sleep_ns, wait_whil
 
 /// Least number of the shim's descriptors, apart from numbers that programs close or reuse.
 ///
-/// The limit on descriptors permitting. Not much above: the kernel's table reaches as far as the highest number, and each fork copies it.
-const HIGH: c_long = 100;
+/// The limit on descriptors permitting. Below 64: a process begins with a table of 64 (`NR_OPEN_DEFAULT`), and for a higher
+/// number the kernel makes another, for which a program with threads waits until no thread reads the old one.
+const HIGH: c_long = 48;
 
 /// Identity of the open file behind a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
