@@ -63,7 +63,7 @@ pub(super) enum DeviceWord {
     Hold,
     /// Number of consecutive launches that took too long.
     Slow,
-    /// Value of [`DeviceWord::Entered`] at the last of these; what slows one down slows down all beside it.
+    /// Value of [`DeviceWord::Entered`] at the last of these.
     SlowAt,
     /// Value of [`DeviceWord::Entered`] from which one more stream is tried.
     TryAt,

@@ -27,6 +27,10 @@ const OFTEN: u64 = 8;
 ///
 /// Also the number of tries of one more stream before the next try is put off.
 const SURE: u64 = 3;
+/// Streams above which one disturbance slows down more launches than [`SURE`].
+///
+/// Of those it slowed down only one counts.
+const SEVERAL: u64 = 8;
 /// Launches for which a failed try is put off at first; twice as many each time that it fails again.
 const AGAIN: u64 = 32;
 /// The most streams: each has a mark at least.
@@ -120,7 +124,8 @@ impl Gate<'_> {
         } else if precise && took > alone + alone / 4 * 3 {
             if streams > width {
                 self.fail_try(device);
-            } else if about(About::Entered) >= self.state.get(device, DeviceWord::SlowAt) {
+            } else if width <= SEVERAL || about(About::Entered) >= self.state.get(device, DeviceWord::SlowAt)
+            {
                 self.note_slow(device, streams);
             }
         }
@@ -150,7 +155,7 @@ impl Gate<'_> {
 
     /// Takes in that this many streams, known to run side by side, took too long.
     ///
-    /// If that continues among launches made after the last such one, the launches have changed, and all is learnt anew.
+    /// If that continues, the launches have changed, and all is learnt anew.
     fn note_slow(&self, device: DeviceSlot, streams: u64) {
         self.state.set(device, DeviceWord::SlowAt, self.state.get(device, DeviceWord::Entered));
         if self.state.add(device, DeviceWord::Slow, 1) + 1 < SURE {

@@ -212,6 +212,13 @@ fn five_streams_that_share_marks_are_over_within_twice_the_depth() {
     judge_streams(167_330, 1, 5, lease, Crowd::Waits).unwrap();
 }
 
+/// This game runs at 0.59 if a disturbance counts as one slow launch for few streams too.
+#[test]
+fn eight_streams_of_long_kernels_of_which_four_run_side_by_side_keep_their_rate() {
+    let lease = Lease { depth_us: 0, least: 1, bell: true, ..OPEN };
+    judge_streams(11_943_426, 1, 8, lease, Crowd::Slows).unwrap();
+}
+
 proptest! {
     #[test]
     fn whatever_streams_do_what_is_outstanding_is_over_within_the_depth_and_two_kernels(
