@@ -65,7 +65,7 @@ fn no_file_names_a_registry_of_its_own() {
         ["proxy.golang", ".org"],
     ]
     .map(|pieces| pieces.concat());
-    let index = ["registry", "+https://github.com/rust-lang/crates", ".io-index"].concat();
+    let index = ["registry+", "https", "://", "github.com", "/rust-lang/", "crates", ".io-index"].concat();
     for path in tracked() {
         // Cargo writes the public index there, and nowhere else.
         let is_lock = path.ends_with("Cargo.lock");
