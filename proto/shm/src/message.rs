@@ -64,7 +64,8 @@ pub enum ProcessRequest {
 /// Pid and clock that a process reads for itself, in its namespaces.
 ///
 /// Where both agree with the daemon's, the process shares the daemon's namespaces and the daemon need not look them up.
-/// They are claims: a false one changes nothing but the numbers that the process's own slice reads about it.
+/// They are claims: a false pid is read in the process's own slice alone, and a false clock shifts the times in its record,
+/// which may be any bytes as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnView {
     /// Pid in the innermost pid namespace.

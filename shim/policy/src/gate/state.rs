@@ -63,8 +63,6 @@ pub(super) enum DeviceWord {
     Hold,
     /// Number of consecutive launches that took too long.
     Slow,
-    /// Value of [`DeviceWord::Entered`] at the last of these.
-    SlowAt,
     /// Value of [`DeviceWord::Entered`] from which one more stream is tried.
     TryAt,
     /// Failures of such tries less successes.
@@ -75,6 +73,8 @@ pub(super) enum DeviceWord {
     Moved,
     MovedNs,
     MovedKey,
+    /// Value of [`DeviceWord::Entered`] at the last launch that took too long.
+    SlowAt,
 }
 
 /// Graphs and transfers that are not alike.

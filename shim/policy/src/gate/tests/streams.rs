@@ -168,8 +168,7 @@ fn threads_that_come_at_once_do_not_all_find_the_gpu_empty() {
 /// The depth that holds where streams may share a mark. Such a mark is reached with the last launch of its own stream, and
 /// counts launches in other streams as done that are not: they seem to take less than they do, by more than half now and then.
 /// The gate uses half of the depth there, so that all is over within twice the depth: 1.69 times the bound of a single depth
-/// were the most in 20,000 such games, of which 36 exceeded it. A mark for each launch of 100 us and more by its length alone
-/// is no cure: 24 of the same games exceed it then, and 8 more are too slow.
+/// were the most in 20,000 such games, of which 36 exceeded it, when each stream's part of the ring was not bounded.
 fn shared_depth(streams: u64, kernel: u64, depth: u64) -> u64 {
     let brief = kernel / streams.min(WHOLE) < 100_000;
     if streams > 1 && brief { 2 * depth } else { depth }
