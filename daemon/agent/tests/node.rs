@@ -164,6 +164,21 @@ fn request_waits_for_memory_of_an_exiting_process() {
 }
 
 #[test]
+fn request_waits_until_the_driver_was_queried_about_ended_processes() {
+    const SLOW: Duration = Duration::from_millis(400);
+    let (place, driver) = (DaemonDirectories::new(), one_gpu());
+    let calls = &mut place.start(&driver).calls;
+    calls.create(fraction("a", 500)).unwrap();
+    let socket = calls.enter("a").unwrap().socket_path;
+    let (mut heir, mut ended) = (TenantProcess::spawn(&socket), TenantProcess::spawn(&socket));
+    assert_eq!((heir.tell("attach"), ended.tell("attach")), ("slot 0".into(), "slot 1".into()));
+    assert_eq!(ended.tell("alloc 16255"), "ok");
+    driver.delay_processes(SLOW);
+    ended.kill();
+    assert_eq!(heir.tell("alloc 16255"), "ok", "its memory is free; a slow answer is no reason to refuse");
+}
+
+#[test]
 fn new_process_receives_credit_in_advance() {
     let (place, driver) = (DaemonDirectories::new(), one_gpu());
     let calls = &mut place.start(&driver).calls;

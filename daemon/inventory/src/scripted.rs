@@ -26,6 +26,7 @@ struct Script {
     utilization: BTreeMap<GpuUuid, Vec<ProcessUtilization>>,
     failure: Option<InventoryError>,
     faults: Vec<GpuFault>,
+    delay: Duration,
 }
 
 /// A V100 with 32510 MiB of capacity and this index.
@@ -81,6 +82,11 @@ impl ScriptedDriver {
         for processes in self.script().processes.values_mut() {
             processes.retain(|process| process.pid != pid);
         }
+    }
+
+    /// Delays every list of processes by this time.
+    pub fn delay_processes(&self, delay: Duration) {
+        self.script().delay = delay;
     }
 
     /// Replaces the utilisation samples of a GPU.
@@ -148,6 +154,8 @@ impl Driver for ScriptedDriver {
     }
 
     fn processes(&self, gpu: GpuUuid) -> Result<Vec<GpuProcess>, InventoryError> {
+        let delay = self.script().delay;
+        std::thread::sleep(delay);
         Ok(self.gpu(gpu)?.processes.get(&gpu).cloned().unwrap_or_default())
     }
 

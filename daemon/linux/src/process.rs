@@ -138,9 +138,15 @@ pub fn has_ended(id: ProcessId) -> bool {
 
 /// Returns true if any of these has ended, with one `poll` call for all.
 pub fn any_ended(processes: &[impl Borrow<Process>]) -> bool {
+    !processes.is_empty() && ended(processes).contains(&true)
+}
+
+/// Returns for each of these whether it has ended, with one `poll` call for all. If that fails, all count as ended.
+pub fn ended(processes: &[impl Borrow<Process>]) -> Vec<bool> {
     let handles = processes.iter().map(|process| process.borrow().handle.as_fd());
     let mut polled: Vec<PollFd<'_>> = handles.map(|handle| PollFd::new(handle, PollFlags::POLLIN)).collect();
-    !polled.is_empty() && !matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+    let failed = !polled.is_empty() && poll(&mut polled, PollTimeout::ZERO).is_err();
+    polled.iter().map(|polled| failed || polled.any().unwrap_or(true)).collect()
 }
 
 impl AsRawFd for Process {

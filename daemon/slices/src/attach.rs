@@ -22,7 +22,7 @@ use tranche_shm::message::{AttachRefusal, DaemonReply, ProcessRequest};
 use tranche_shm::{ABI, DeviceSlot, Slot};
 
 use crate::reaper::Reaper;
-use crate::slice_runtime::{AttachedProcess, Joined, MembershipProof, SliceRuntime, Way};
+use crate::slice_runtime::{AttachedProcess, Departure, Joined, MembershipProof, SliceRuntime, Way};
 use connection::{ProcessConnection, Writers};
 use limits::{ConnectionCounts, Permit};
 use tranche_linux::process::Process;
@@ -38,6 +38,8 @@ const MOST_STRANGERS: usize = 64;
 /// Time for which a request waits for memory of an exiting process. Then the client receives `DaemonReply::Later` and
 /// retries; its other threads wait for the reply.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
+/// Longest time for which a request waits for the driver to be queried about ended processes, whose memory may be free.
+const QUERY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one of a slice's sockets until the slice ends.
 pub fn listen(
@@ -193,7 +195,7 @@ async fn greet(
             runtime.advance(AttachedProcess { seat, id });
         }
         Joined::Again(seat) if known != Some(slot) => {
-            reaper.reset_after_exec(runtime, seat, who.id.pid).await;
+            reaper.reset_after_exec(runtime, seat, who.id).await;
         }
         Joined::Again(_) => {}
     }
@@ -230,22 +232,31 @@ async fn serve(
 }
 
 /// Grants credit if possible. While an exiting process still holds memory, a refusal is delayed by at most
-/// [`RETRY_AFTER`] and the client retries; it decides on the total time.
+/// [`RETRY_AFTER`] and the client retries; it decides on the total time. Until the driver has been queried about each
+/// process that has ended, nothing is refused: however late that is, the memory may have been free all along.
 async fn credit(
     runtime: &SliceRuntime,
     member: AttachedProcess,
     device: DeviceSlot,
     want: Units,
 ) -> DaemonReply {
-    let deadline = Instant::now() + RETRY_AFTER;
+    let began = Instant::now();
     loop {
-        // Both before the request: a process that leaves meanwhile is counted.
-        let (left, departing) = (runtime.left.notified(), runtime.is_any_exiting());
+        // Before the request: a process whose memory becomes free meanwhile is counted.
+        let left = runtime.left.notified();
         let reply = runtime.credit(member, device, want);
-        if reply != DaemonReply::Exhausted || !departing {
+        if reply != DaemonReply::Exhausted {
             return reply;
         }
-        if timeout_at(deadline, left).await.is_err() {
+        let patience = match runtime.departure() {
+            // Its memory may have become free after the request.
+            Departure::None => return runtime.credit(member, device, want),
+            Departure::Listed => RETRY_AFTER,
+            Departure::Unchecked => QUERY_PATIENCE,
+        };
+        let look_again = Instant::now() + RETRY_AFTER;
+        let deadline = began + patience;
+        if timeout_at(deadline.min(look_again), left).await.is_err() && Instant::now() >= deadline {
             return DaemonReply::Later;
         }
     }

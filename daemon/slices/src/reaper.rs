@@ -20,7 +20,9 @@ const LONG_PAUSE: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Least time between two queries of the same GPU; they are the slowest part of a process's end.
-const QUERY_PERIOD: Duration = Duration::from_millis(1);
+///
+/// It delays a process only that ends this soon after another one.
+const QUERY_PERIOD: Duration = Duration::from_millis(2);
 
 /// The owner of the slices, which may delete one when a process has ended.
 pub trait Slices: Send + Sync {
@@ -64,10 +66,11 @@ impl Reaper {
             }
             runtime.mark_exiting(id);
             point("reap: ended");
-            runtime.abandon_work(seat);
-            reaper.owner.upgrade().iter().for_each(|owner| owner.process_ended());
+            if runtime.abandon_work(seat) {
+                reaper.owner.upgrade().iter().for_each(|owner| owner.process_ended());
+            }
             let ended = Instant::now();
-            if reaper.wait_until_unlisted(&runtime, id.pid).await == ListedPresence::Yes {
+            if reaper.wait_until_unlisted(&runtime, id).await == ListedPresence::Yes {
                 reaper.wait_while_listed(&runtime, id).await;
             }
             point("reap: free");
@@ -106,10 +109,10 @@ impl Reaper {
     /// Empties the account of a process after its `exec`, if the driver no longer lists it.
     /// The process reports the `exec`. While the driver lists it or fails to answer, it may still hold what it was
     /// charged for.
-    pub async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, pid: HostPid) {
-        if self.wait_until_unlisted(runtime, pid).await == ListedPresence::No {
+    pub async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, id: ProcessId) {
+        if self.wait_until_unlisted(runtime, id).await == ListedPresence::No {
             let freed = runtime.reset_account(seat);
-            tracing::info!(slice = %runtime.name, %pid, %freed, "became another program");
+            tracing::info!(slice = %runtime.name, pid = %id.pid, %freed, "became another program");
         }
     }
 
@@ -131,14 +134,15 @@ impl Reaper {
     }
 
     /// Queries until the process is no longer listed, or [`MAX_LISTED_TIME`] has passed.
-    async fn wait_until_unlisted(&self, runtime: &SliceRuntime, pid: HostPid) -> ListedPresence {
+    async fn wait_until_unlisted(&self, runtime: &SliceRuntime, id: ProcessId) -> ListedPresence {
         let deadline = Instant::now() + MAX_LISTED_TIME;
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.query(&runtime.gpus, pid).await {
-                ListedPresence::Yes if Instant::now() < deadline => tokio::time::sleep(pause).await,
+            match self.query(&runtime.gpus, id.pid).await {
+                ListedPresence::Yes if Instant::now() < deadline => runtime.note_listed(id),
                 answer => return answer,
             }
+            tokio::time::sleep(pause).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         }
     }

@@ -27,7 +27,8 @@ use reserves::Reserves;
 use units::ledger_cap;
 use violations::RecentViolations;
 
-pub use exiting::MAX_LISTED_TIME;
+use exiting::Exit;
+pub use exiting::{Departure, MAX_LISTED_TIME};
 pub use sharing::ChargeSample;
 pub use slots::{Joined, MembershipProof, Way};
 
@@ -102,8 +103,8 @@ struct Accounting {
     handles: BTreeMap<ProcessId, Arc<Process>>,
     /// Container that uses the slice, or did last.
     binding: ContainerBinding,
-    /// Attached processes that have ended, with the time until which their memory may become free.
-    exiting: BTreeMap<ProcessId, u64>,
+    /// Attached processes that have ended and whose memory is not free yet.
+    exiting: BTreeMap<ProcessId, Exit>,
 }
 
 /// An attached process and its slot.
@@ -197,9 +198,9 @@ impl SliceRuntime {
         self.regions.usage().credit(slot(seat), device)
     }
 
-    /// Discards the outstanding work of a process that has ended.
-    pub fn abandon_work(&self, seat: Seat) {
-        self.regions.compute().clear(slot(seat));
+    /// Discards the outstanding work of a process that has ended; returns true if it ever reported any.
+    pub fn abandon_work(&self, seat: Seat) -> bool {
+        self.regions.compute().clear(slot(seat))
     }
 
     // Life cycle

@@ -77,9 +77,14 @@ impl<'a> ComputeRecords<'a> {
         ComputeRecord(words.first_chunk().expect("the region is as long as all records"))
     }
 
-    /// Zeroes the record of a slot before its next process.
-    pub fn clear(self, slot: Slot) {
-        self.record(slot).0.iter().for_each(|word| word.store(0, Relaxed));
+    /// Zeroes the record of a slot before its next process; returns true if it held anything.
+    pub fn clear(self, slot: Slot) -> bool {
+        let mut held = 0;
+        for word in self.record(slot).0 {
+            held |= word.load(Relaxed);
+            word.store(0, Relaxed);
+        }
+        held != 0
     }
 }
 

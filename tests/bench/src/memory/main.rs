@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use bench::options::{Places, commit};
 use bench::report::Report;
 use bench::{Result, interrupt};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// Measures the cost of slices in memory management.
 #[derive(Debug, Parser)]
@@ -30,6 +30,9 @@ struct Options {
     /// Measure 3 rounds instead of 15, and fewer repetitions in each.
     #[arg(long)]
     quick: bool,
+    /// Measure only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<Part>,
     /// Only count instructions, and fail above this many added to an allocation and its release.
     #[arg(long, value_name = "MOST")]
     instructions: Option<u64>,
@@ -38,6 +41,23 @@ struct Options {
     report: PathBuf,
     #[command(flatten)]
     places: Places,
+}
+
+/// Part that can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Cost and rate of allocations.
+    Calls,
+    /// Starts of 256 processes at once.
+    Starts,
+    /// Time of queries and of refusals.
+    Answers,
+    /// Time until freed memory or a new size takes effect.
+    Changes,
+    /// Instructions that a slice adds to an allocation.
+    Instructions,
+    /// Memory beyond a cap under a storm of allocations.
+    Overshoot,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +82,7 @@ fn measured(options: &Options) -> Result<bool> {
     interrupt::watch()?;
     let device = "a driver stub whose allocation is a pointer bump";
     let mut report = Report::new(device, true, commit(&stage), options.places.built());
-    measure::all(&stage, options.quick, &mut report)?;
+    measure::all(&stage, options.quick, &options.only, &mut report)?;
     report.print();
     report
         .write(&options.report)

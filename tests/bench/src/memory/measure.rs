@@ -11,7 +11,7 @@ use bench::stats::{quantile, sorted};
 use bench::variant::Variant;
 
 use crate::amounts::{BLOCK, STEPS};
-use crate::{answers, instructions};
+use crate::{Part, answers, instructions};
 
 const SMALL: u64 = 64 << 10;
 
@@ -33,30 +33,45 @@ enum Before {
     NearlyFull,
 }
 
-/// Makes all measurements, and records them in the report.
-pub(crate) fn all(stage: &Stage, quick: bool, report: &mut Report) -> Result<()> {
+/// Makes the measurements of these parts, of all if there are none, and records them in the report.
+pub(crate) fn all(stage: &Stage, quick: bool, only: &[Part], report: &mut Report) -> Result<()> {
+    let wants = |part: Part| only.is_empty() || only.contains(&part);
     let rounds = if quick { 3 } else { 15 };
     let many = if quick { 20 } else { 100 };
     let node = Node::start(stage, Driver::Stub, "0.9")?;
     let variants: Vec<Variant> =
         [Variant::Native, Variant::Ours].into_iter().chain(Variant::peer()).collect();
-    call_costs(&node, &variants, rounds, report)?;
-    answers::recalls(&node, many, report)?;
-    rates(&node, &variants, rounds, report)?;
-    starts(&node, &variants, rounds, "_on_stub", report)?;
-    answers::views(&node, &variants, rounds, "", report)?;
-    answers::rejections(&node, &variants, rounds, "", report)?;
-    answers::crowded(&node, rounds, report)?;
-    answers::rejections_with_credit_elsewhere(&node, many, report)?;
-    reclaims(&node, many, report)?;
-    resizes(&node, many / 2, report)?;
-    counted(&node, stage, &variants, report)?;
+    if wants(Part::Calls) {
+        call_costs(&node, &variants, rounds, report)?;
+        answers::recalls(&node, many, report)?;
+        rates(&node, &variants, rounds, report)?;
+    }
+    if wants(Part::Starts) {
+        starts(&node, &variants, rounds, "_on_stub", report)?;
+    }
+    if wants(Part::Answers) {
+        answers::views(&node, &variants, rounds, "", report)?;
+        answers::rejections(&node, &variants, rounds, "", report)?;
+        answers::crowded(&node, rounds, report)?;
+        answers::rejections_with_credit_elsewhere(&node, many, report)?;
+    }
+    if wants(Part::Changes) {
+        reclaims(&node, many, report)?;
+        resizes(&node, many / 2, report)?;
+    }
+    if wants(Part::Instructions) {
+        counted(&node, stage, &variants, report)?;
+    }
     drop(node);
-    let node = Node::start(stage, Driver::Simulated, "1")?;
-    let ratio = starts(&node, &variants, 2 * rounds, "", report)?;
-    report.at_most("startup_256_procs_ratio", ratio, "", 1.25);
-    drop(node);
-    overshoot(stage, if quick { 1 } else { 5 }, report)
+    if wants(Part::Starts) {
+        let node = Node::start(stage, Driver::Simulated, "1")?;
+        let ratio = starts(&node, &variants, 2 * rounds, "", report)?;
+        report.at_most("startup_256_procs_ratio", ratio, "", 1.25);
+    }
+    if wants(Part::Overshoot) {
+        overshoot(stage, if quick { 1 } else { 5 }, report)?;
+    }
+    Ok(())
 }
 
 fn call_costs(node: &Node, variants: &[Variant], rounds: usize, report: &mut Report) -> Result<()> {
