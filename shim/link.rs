@@ -14,4 +14,7 @@ pub(crate) fn lean() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     // The library has no constructors or destructors, so it needs no start files.
     println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
+    // Segments that begin at a page's start: what is written at load lies in two pages, and needs no mapping of its own
+    // for zeroes. Linkers without the option warn, and lay out as before.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
 }

@@ -38,7 +38,7 @@ const MOST_STRANGERS: usize = 64;
 /// Time for which a request waits for memory of an exiting process. Then the client receives `DaemonReply::Later` and
 /// retries; its other threads wait for the reply.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
-/// Longest time for which a request waits for the driver to be queried about ended processes, whose memory may be free.
+/// Longest wait of a request for the driver to be queried about ended processes.
 const QUERY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one of a slice's sockets until the slice ends.

@@ -10,6 +10,7 @@ mod common;
 mod container;
 mod credit;
 mod driver_use;
+mod exit;
 mod exiting;
 mod limits;
 mod refusals;
@@ -27,8 +28,8 @@ use reserves::Reserves;
 use units::ledger_cap;
 use violations::RecentViolations;
 
-use exiting::Exit;
-pub use exiting::{Departure, MAX_LISTED_TIME};
+use exit::Exit;
+pub use exit::{Departure, MAX_LISTED_TIME};
 pub use sharing::ChargeSample;
 pub use slots::{Joined, MembershipProof, Way};
 

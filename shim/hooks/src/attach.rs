@@ -61,6 +61,7 @@ fn attach(root: Root) -> Result<Ours, Outside> {
 /// Assembles the ledger once for all calls, unless another thread did so before this one took the lock.
 fn keep(root: Root) -> Option<Ours> {
     if root.ledger().is_none() {
+        Ledger::first_words(root.ledger_words()).into_iter().flatten().for_each(sys::back);
         let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
         let ledger = ledger
             .with_growth(Root::open)

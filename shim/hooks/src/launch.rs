@@ -14,15 +14,21 @@ use crate::connection;
 use crate::cuda::captures::{self, undisturbed};
 use crate::cuda::stream::{self, Stream};
 use crate::cuda::{driver, slots};
+use crate::driver_call::DriverCall;
 use crate::progress;
 use crate::root::RootWord;
 use crate::{bell, direct, sys, thread};
 
 /// Passes one launch through the gate, and grants the thread as many as the gate allows.
-pub(crate) fn through(stream: Option<Stream>, work: Work, real: &dyn Fn() -> c_int) -> c_int {
+#[inline(always)]
+pub(crate) fn through(stream: Option<Stream>, work: Work, real: &impl Fn() -> c_int) -> c_int {
+    pass(stream, work, DriverCall::of(real))
+}
+
+fn pass(stream: Option<Stream>, work: Work, real: DriverCall<'_>) -> c_int {
     let spent = thread::spend();
-    let Some(inside) = attach::inside() else { return real() };
-    let Some(gate) = gate(&inside) else { return real() };
+    let Some(inside) = attach::inside() else { return real.make() };
+    let Some(gate) = gate(&inside) else { return real.make() };
     let machine = LaunchMachine { inside: &inside, gate };
     let one = One { inside: &inside, stream, place: Cell::new(None), real };
     let (result, grant) = gate.launch(spent, work, &machine, &one);
@@ -174,7 +180,7 @@ struct One<'a> {
     stream: Option<Stream>,
     /// Its context and device, once queried.
     place: Cell<Option<LaunchTarget>>,
-    real: &'a dyn Fn() -> c_int,
+    real: DriverCall<'a>,
 }
 
 impl Launch for One<'_> {
@@ -189,7 +195,7 @@ impl Launch for One<'_> {
     }
 
     fn launch(&self) -> i32 {
-        (self.real)()
+        self.real.make()
     }
 
     fn mark(&self, sequence: u32) -> bool {

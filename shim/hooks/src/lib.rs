@@ -42,6 +42,7 @@ mod bell;
 mod connection;
 mod cuda;
 mod direct;
+mod driver_call;
 mod elf;
 mod environment;
 mod forms;

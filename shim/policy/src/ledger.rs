@@ -83,6 +83,16 @@ pub struct Ledger<'a> {
     barrier: Option<Barrier>,
 }
 
+/// The words in front of the tables, and those of the tables: of few entries and of many.
+type Parts<'a> = (&'a [AtomicU64; HEAD], &'a [AtomicU64], &'a [AtomicU64]);
+
+#[inline(always)]
+fn parts(words: &[AtomicU64]) -> Option<Parts<'_>> {
+    let (head, rest) = words.split_first_chunk()?;
+    let (few, many) = rest.split_at_checked(if rest.len() < MANY { FEW } else { FEW_OF_MANY })?;
+    (many.len() >= EntryTable::LEAST_WORDS).then_some((head, few, many))
+}
+
 impl<'a> Ledger<'a> {
     /// Fewest words that a ledger needs.
     pub const LEAST_WORDS: usize = HEAD + FEW + EntryTable::LEAST_WORDS;
@@ -90,10 +100,15 @@ impl<'a> Ledger<'a> {
     /// The ledger in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(tenant: Tenant<'a>, words: &'a [AtomicU64], pause: Pause) -> Option<Self> {
-        let (head, rest) = words.split_first_chunk()?;
-        let (few, many) = rest.split_at_checked(if rest.len() < MANY { FEW } else { FEW_OF_MANY })?;
+        let (head, few, many) = parts(words)?;
         let (few, table) = (EntryTable::over(few, pause)?, EntryTable::over(many, pause)?);
         Some(Self { tenant, table, few, head, pause, barrier: None })
+    }
+
+    /// The words that each process with a context writes, in pages of their own.
+    pub fn first_words(words: &'a [AtomicU64]) -> Option<[&'a [AtomicU64]; 3]> {
+        let (head, few, many) = parts(words)?;
+        Some([&head[..ORDER], &few[..EntryTable::FIRST_WORDS], &many[..EntryTable::FIRST_WORDS]])
     }
 
     /// The ledger with words of which the later ones are opened when a table grows into them.

@@ -88,12 +88,9 @@ impl<'a> Order<'a> {
     fn find(self, thread: u64, first: usize) -> Option<&'a AtomicU64> {
         for probe in 0..PROBES {
             let line = &self.lines()[(first + probe) % LINES];
-            let owner = match line[THREAD].load(Relaxed) {
-                0 => line[THREAD]
-                    .compare_exchange(0, thread, SeqCst, SeqCst)
-                    .map_or_else(|now| now, |_| thread),
-                owner => owner,
-            };
+            // Without a load before it: a read of a fresh page maps the zero page, and the write faults once more.
+            let owner =
+                line[THREAD].compare_exchange(0, thread, SeqCst, SeqCst).map_or_else(|now| now, |_| thread);
             if owner == thread {
                 return Some(&line[ANNOUNCED]);
             }

@@ -2,37 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tranche_domain::slice::ProcessId;
 
 use tranche_linux::clock::monotonic_ns;
 use tranche_linux::process;
 
+use super::exit::{Departure, Exit};
 use super::{Accounting, SliceRuntime};
-
-/// Longest time for which the driver usually lists a process after its end or an `execve`.
-pub const MAX_LISTED_TIME: Duration = Duration::from_secs(3);
-
-/// Exit of an attached process.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Exit {
-    /// Time until which its memory may become free at any moment, in nanoseconds of CLOCK_MONOTONIC.
-    until_ns: u64,
-    /// The driver listed it after its end.
-    listed: bool,
-}
-
-/// Prospect of memory that ended processes of the slice hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Departure {
-    /// No process has ended, or each that has stays listed for longer than [`MAX_LISTED_TIME`].
-    None,
-    /// The driver lists a process that has ended, and may release its memory at any moment.
-    Listed,
-    /// A process has ended, and the driver has not been queried since.
-    Unchecked,
-}
 
 impl SliceRuntime {
     /// Marks a process as ended: its memory may become free at any moment for a while. Published to the slice's
@@ -49,9 +26,7 @@ impl SliceRuntime {
     }
 
     pub(super) fn enter_exiting(&self, accounting: &mut Accounting, id: ProcessId) {
-        let usually = u64::try_from(MAX_LISTED_TIME.as_nanos()).unwrap_or(u64::MAX);
-        let exit = || Exit { until_ns: monotonic_ns().saturating_add(usually), listed: false };
-        accounting.exiting.entry(id).or_insert_with(exit);
+        accounting.exiting.entry(id).or_insert_with(|| Exit::at(monotonic_ns()));
         self.publish_exiting(accounting);
     }
 
@@ -70,12 +45,9 @@ impl SliceRuntime {
     pub fn departure(&self) -> Departure {
         let ended_processes = self.ended_processes();
         let (accounting, now_ns) = (self.accounting(), monotonic_ns());
-        let departures = ended_processes.iter().map(|id| match accounting.exiting.get(id) {
-            None | Some(Exit { listed: false, .. }) => Departure::Unchecked,
-            Some(exit) if now_ns < exit.until_ns => Departure::Listed,
-            Some(_) => Departure::None,
-        });
-        departures.max().unwrap_or(Departure::None)
+        // A process that is not entered yet has only just ended.
+        let of = |id| accounting.exiting.get(id).map_or(Departure::Unchecked, |exit| exit.departure(now_ns));
+        ended_processes.iter().map(of).max().unwrap_or(Departure::None)
     }
 
     /// Attached processes that have ended and whose memory is not free yet. One without a handle ended while no

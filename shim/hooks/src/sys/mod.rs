@@ -302,13 +302,33 @@ pub(crate) fn open_private(words: &[AtomicU64]) -> bool {
     open_pages(words.as_ptr() as usize, size_of_val(words))
 }
 
-fn open_pages(start: usize, bytes: usize) -> bool {
+/// Backs words of a private mapping with memory.
+///
+/// Without that, each of their pages takes two faults: for the first read, and for the first write. Kernels before 5.14
+/// leave it at those.
+pub(crate) fn back(words: &[AtomicU64]) {
+    let (first, length) = pages(words.as_ptr() as usize, size_of_val(words));
+    // SAFETY: the pages hold words of a mapping of the shim; their contents stay as they are.
+    let _ = unsafe {
+        call(
+            libc::SYS_madvise,
+            [first as c_long, length as c_long, libc::MADV_POPULATE_WRITE as c_long, 0, 0, 0],
+        )
+    };
+}
+
+/// Address and length in bytes of the pages that hold a range of bytes.
+const fn pages(start: usize, bytes: usize) -> (usize, usize) {
     const PAGE: usize = 4096;
     let first = start & !(PAGE - 1);
-    let end = (start + bytes).next_multiple_of(PAGE);
+    (first, (start + bytes).next_multiple_of(PAGE) - first)
+}
+
+fn open_pages(start: usize, bytes: usize) -> bool {
+    let (first, length) = pages(start, bytes);
     let access = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     // SAFETY: both callers name pages of a mapping of the shim, to which access is added and never removed.
-    unsafe { call(libc::SYS_mprotect, [first as c_long, (end - first) as c_long, access, 0, 0, 0]) }.is_ok()
+    unsafe { call(libc::SYS_mprotect, [first as c_long, length as c_long, access, 0, 0, 0]) }.is_ok()
 }
 
 /// Unmaps private words to which no other reference exists yet.

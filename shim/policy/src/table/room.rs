@@ -33,6 +33,9 @@ impl<'a> EntryTable<'a> {
     /// Fewest words that a table needs.
     pub const LEAST_WORDS: usize = COMMON + SHARDS * (SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS);
 
+    /// Words that a table with one entry has in use: the heads, and the first entries.
+    pub const FIRST_WORDS: usize = COMMON + SHARDS * SHARD_WORDS + FIRST_CAPACITY * ENTRY_WORDS;
+
     /// The table in `words`, which were zero before their first use; `None` if they are too few.
     #[inline(always)]
     pub fn over(words: &'a [AtomicU64], pause: Pause) -> Option<Self> {

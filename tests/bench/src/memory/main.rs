@@ -22,7 +22,8 @@ use std::process::ExitCode;
 use bench::options::{Places, commit};
 use bench::report::Report;
 use bench::{Result, interrupt};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use measure::Part;
 
 /// Measures the cost of slices in memory management.
 #[derive(Debug, Parser)]
@@ -41,23 +42,6 @@ struct Options {
     report: PathBuf,
     #[command(flatten)]
     places: Places,
-}
-
-/// Part that can be measured by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Cost and rate of allocations.
-    Calls,
-    /// Starts of 256 processes at once.
-    Starts,
-    /// Time of queries and of refusals.
-    Answers,
-    /// Time until freed memory or a new size takes effect.
-    Changes,
-    /// Instructions that a slice adds to an allocation.
-    Instructions,
-    /// Memory beyond a cap under a storm of allocations.
-    Overshoot,
 }
 
 fn main() -> ExitCode {

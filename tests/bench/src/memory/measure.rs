@@ -9,11 +9,29 @@ use bench::report::Report;
 use bench::stage::{Driver, Stage};
 use bench::stats::{quantile, sorted};
 use bench::variant::Variant;
+use clap::ValueEnum;
 
 use crate::amounts::{BLOCK, STEPS};
-use crate::{Part, answers, instructions};
+use crate::{answers, instructions};
 
 const SMALL: u64 = 64 << 10;
+
+/// Part that can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Cost and rate of allocations.
+    Calls,
+    /// Starts of 256 processes at once.
+    Starts,
+    /// Time of queries and of refusals.
+    Answers,
+    /// Time until freed memory or a new size takes effect.
+    Changes,
+    /// Instructions that a slice adds to an allocation.
+    Instructions,
+    /// Memory beyond a cap under a storm of allocations.
+    Overshoot,
+}
 
 /// Loops that each variant runs each round: name, order, and preparation.
 fn loops() -> Vec<(&'static str, String, Before)> {
