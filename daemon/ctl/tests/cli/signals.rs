@@ -24,7 +24,9 @@ struct Running {
 
 impl Running {
     fn new(daemon: &Daemon, script: &str) -> Self {
-        let mut command = tranche(&daemon.socket(), &["run", "-g", "0.5", "sh", "-c", script]);
+        // A shell cannot trap a signal that it finds ignored, as SIGHUP is under nohup(1).
+        let script = ["env", "--default-signal", "sh", "-c", script];
+        let mut command = tranche(&daemon.socket(), &[&["run", "-g", "0.5"], &script[..]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
