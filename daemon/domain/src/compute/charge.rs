@@ -2,20 +2,55 @@
 
 use crate::compute::time::Nanos;
 
+/// Use of a GPU by one slice within a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    /// Time in which it had work outstanding. None of it is left after the charge.
+    pub(super) busy: Nanos,
+    /// Time that it has before those beside it, as its work began first. What it had so is deducted.
+    pub(super) first: Nanos,
+    /// Part of the time that is charged to it.
+    pub(super) charged: Nanos,
+}
+
 /// Turns busy times of several slices within `passed` into charges.
 ///
-/// Where their sum is more than `passed` they were busy at once, and share alike in the time that was counted twice.
-pub(super) fn split(passed: Nanos, busy: &mut [Nanos]) {
-    busy.iter_mut().for_each(|busy| *busy = (*busy).min(passed));
-    loop {
-        let excess = busy.iter().copied().sum::<Nanos>() - passed;
-        let sharers = busy.iter().filter(|busy| **busy > Nanos::ZERO).count() as u64;
-        if excess == Nanos::ZERO || sharers == 0 {
+/// Where their sum is more than `passed` they were busy at once. Each has its `first` before the others, and all share alike
+/// in the rest of the time that was counted twice.
+pub(super) fn split(passed: Nanos, uses: &mut [Use]) {
+    uses.iter_mut().for_each(|own| own.busy = own.busy.min(passed));
+    let excess = busy(uses) - passed;
+    let mut left = passed;
+    for own in uses.iter_mut().filter(|_| excess > Nanos::ZERO) {
+        own.charged = own.busy.min(own.first).min(left);
+        own.busy = own.busy - own.charged;
+        own.first = own.first - own.charged.min(excess);
+        left = left - own.charged;
+    }
+    lower(uses, excess.min(passed - left), |own| own.charged == Nanos::ZERO);
+    lower(uses, busy(uses) - left, |_| true);
+    uses.iter_mut().for_each(|own| own.charged += core::mem::take(&mut own.busy));
+}
+
+/// Lowers busy times by an excess in total, alike where they last.
+fn lower(uses: &mut [Use], mut excess: Nanos, of: impl Fn(&Use) -> bool) {
+    let pays = |own: &Use| own.busy > Nanos::ZERO && of(own);
+    while excess > Nanos::ZERO {
+        let payers = uses.iter().filter(|own| pays(own)).count() as u64;
+        if payers == 0 {
             return;
         }
-        let each = Nanos::new(excess.get().div_ceil(sharers));
-        busy.iter_mut().for_each(|busy| *busy = *busy - each);
+        let each = Nanos::new(excess.get().div_ceil(payers));
+        for own in uses.iter_mut().filter(|own| pays(own)) {
+            let less = own.busy.min(each);
+            own.busy = own.busy - less;
+            excess = excess - less;
+        }
     }
+}
+
+fn busy(uses: &[Use]) -> Nanos {
+    uses.iter().map(|own| own.busy).sum()
 }
 
 #[cfg(test)]
@@ -28,10 +63,17 @@ mod tests {
         times.iter().copied().map(Nanos::millis).collect()
     }
 
+    /// Charges, and what is left to each that it has first.
+    fn split_of(passed: Nanos, busy: &[Nanos], first: &[Nanos]) -> (Vec<Nanos>, Vec<Nanos>) {
+        let first = first.iter().copied().chain(core::iter::repeat(Nanos::ZERO));
+        let uses = busy.iter().zip(first).map(|(busy, first)| Use { busy: *busy, first, ..Use::default() });
+        let mut uses: Vec<Use> = uses.collect();
+        split(passed, &mut uses);
+        uses.into_iter().map(|own| (own.charged, own.first)).unzip()
+    }
+
     fn charged(passed: Nanos, busy: &[Nanos]) -> Vec<Nanos> {
-        let mut charged = busy.to_vec();
-        split(passed, &mut charged);
-        charged
+        split_of(passed, busy, &[]).0
     }
 
     #[test]
@@ -40,14 +82,23 @@ mod tests {
         assert_eq!(charged(Nanos::millis(10), &ms(&[6, 4, 0])), ms(&[6, 4, 0]));
     }
 
+    #[test]
+    fn a_slice_whose_work_began_first_has_that_much_before_the_other() {
+        assert_eq!(split_of(Nanos::millis(10), &ms(&[3, 10]), &ms(&[5])), (ms(&[3, 7]), ms(&[2, 0])));
+        assert_eq!(split_of(Nanos::millis(10), &ms(&[10, 6]), &ms(&[2])), (ms(&[8, 2]), ms(&[0, 0])));
+        // Alone it uses up nothing of it.
+        assert_eq!(split_of(Nanos::millis(10), &ms(&[3, 0]), &ms(&[5])), (ms(&[3, 0]), ms(&[5, 0])));
+    }
+
     proptest! {
         #[test]
-        fn nobody_is_charged_for_more_than_passed_or_than_it_was_busy(
+        fn none_is_charged_for_more_than_passed_or_than_it_was_busy(
             passed in 0u64..1_000_000,
-            busy in prop::collection::vec(0u64..1_000_000, 0..9),
+            uses in prop::collection::vec((0u64..1_000_000, 0u64..2_000_000), 0..9),
         ) {
-            let busy: Vec<Nanos> = busy.into_iter().map(Nanos::new).collect();
-            let charged = charged(Nanos::new(passed), &busy);
+            let (busy, first): (Vec<Nanos>, Vec<Nanos>) =
+                uses.into_iter().map(|(busy, first)| (Nanos::new(busy), Nanos::new(first))).unzip();
+            let charged = split_of(Nanos::new(passed), &busy, &first).0;
             prop_assert!(charged.iter().copied().sum::<Nanos>() <= Nanos::new(passed));
             prop_assert!(charged.iter().zip(&busy).all(|(charged, busy)| charged <= busy));
         }
@@ -55,11 +106,12 @@ mod tests {
         #[test]
         fn at_most_a_nanosecond_each_is_lost_where_the_gpu_was_never_idle(
             passed in 100u64..1_000_000,
-            busy in prop::collection::vec(0u64..1_000_000, 1..9),
+            uses in prop::collection::vec((0u64..1_000_000, 0u64..2_000_000), 1..9),
         ) {
             let whole = Nanos::new(passed);
-            let busy: Vec<Nanos> = busy.into_iter().map(Nanos::new).chain([whole]).collect();
-            let sum = charged(whole, &busy).into_iter().sum::<Nanos>();
+            let first: Vec<Nanos> = uses.iter().map(|(_, first)| Nanos::new(*first)).collect();
+            let busy: Vec<Nanos> = uses.iter().map(|(busy, _)| Nanos::new(*busy)).chain([whole]).collect();
+            let sum = split_of(whole, &busy, &first).0.into_iter().sum::<Nanos>();
             prop_assert!(whole - sum <= Nanos::new(100), "{} of {}", sum, whole);
         }
     }

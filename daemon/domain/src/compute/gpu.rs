@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::compute::charge;
+use crate::compute::charge::{Use, split};
 use crate::compute::member::SliceState;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
@@ -36,8 +36,8 @@ pub(super) struct ScheduledGpu {
     busy: Vec<Nanos>,
     relaxed: bool,
     not_before: Instant,
-    /// Present charge of each of its slices.
-    charged: Vec<Nanos>,
+    /// Present use by each of its slices.
+    uses: Vec<Use>,
     /// Virtual time by which each of its slices was behind the others when it had the GPU.
     lags: Vec<u128>,
 }
@@ -52,7 +52,7 @@ impl ScheduledGpu {
             busy: Vec::new(),
             relaxed: false,
             not_before: now,
-            charged: Vec::new(),
+            uses: Vec::new(),
             lags: Vec::new(),
         }
     }
@@ -78,15 +78,24 @@ impl ScheduledGpu {
 
     /// Divides a time that passed among the slices with work outstanding here.
     pub(super) fn charge(&mut self, passed: Nanos, slices: &mut Slices) {
-        self.charged.clear();
-        self.charged.extend(self.places.iter().map(|(at, device)| slices[*at].1.used[*device]));
+        let uses = self.places.iter().map(|(at, device)| {
+            let member = &slices[*at].1;
+            let first = if member.is_open() { Nanos::ZERO } else { member.tail };
+            Use { busy: member.used[*device], first, charged: Nanos::ZERO }
+        });
+        self.uses.clear();
+        self.uses.extend(uses);
         self.busy.resize(self.places.len(), Nanos::ZERO);
-        for (busy, since) in self.busy.iter_mut().zip(&self.charged) {
-            *busy += (*since).min(passed);
+        for (busy, since) in self.busy.iter_mut().zip(&self.uses) {
+            *busy += since.busy.min(passed);
         }
-        charge::split(passed, &mut self.charged);
-        for ((at, device), charged) in self.places.iter().zip(&self.charged) {
-            slices[*at].1.used[*device] = *charged;
+        split(passed, &mut self.uses);
+        for ((at, device), own) in self.places.iter().zip(&self.uses) {
+            let member = &mut slices[*at].1;
+            member.used[*device] = own.charged;
+            if !member.is_open() {
+                member.tail = own.first;
+            }
         }
     }
 

@@ -13,6 +13,11 @@ use crate::compute::time::{Instant, Nanos};
 use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
 
+/// Time that work of a closed slice has on the GPU before work that another launched after its closing.
+///
+/// The hardware changes contexts when a time slice is over, not when the other launches.
+const TAIL: Nanos = Nanos::micros(500);
+
 /// The scheduler's state of one slice.
 #[derive(Clone, Debug)]
 pub(super) struct SliceState {
@@ -58,6 +63,8 @@ pub(super) struct SliceState {
     drained_by: Instant,
     /// End of that work if it takes twice what was granted.
     tail_ends: Instant,
+    /// Rest of the time that its work outstanding at its last closing has before that of others.
+    pub(super) tail: Nanos,
     /// The end of the longest wait for what was outstanding at its last closing; `None` once judged.
     tried_by: Option<Instant>,
     /// Closings after which its work outlasted the longest wait, less those in time: 0 to 4.
@@ -83,6 +90,8 @@ pub(super) struct SliceState {
     toll: Nanos,
     /// Charges since it was opened.
     pub(super) turn: Nanos,
+    /// Part of them from times in which others waited because of it.
+    cost: Nanos,
     /// Expected end of its outstanding work.
     pub(super) ends: Instant,
     /// Begin of its present outstanding work.
@@ -147,6 +156,7 @@ impl SliceState {
             opened_at: now,
             drained_by: now + rules.stall + rules.longest + rules.lone_depth.scaled(2, 1),
             tail_ends: now,
+            tail: Nanos::ZERO,
             tried_by: None,
             overran: 0,
             confirmed: vec![(None, now); gpus],
@@ -158,6 +168,7 @@ impl SliceState {
             worked: false,
             toll: Nanos::ZERO,
             turn: Nanos::ZERO,
+            cost: Nanos::ZERO,
             ends: now,
             busy_since: now,
             ended: false,
@@ -274,7 +285,7 @@ impl SliceState {
             (self.opened_at, self.was_spared) = (now, verdict.spared);
             self.had_waited = self.seen.waiting;
             self.worked = false;
-            self.turn = Nanos::ZERO;
+            (self.turn, self.cost) = (Nanos::ZERO, Nanos::ZERO);
             self.woke = false;
             if self.seen.outstanding == Nanos::ZERO {
                 self.progressed_at = now;
@@ -282,6 +293,7 @@ impl SliceState {
         }
         if was && !is {
             self.closed_at = now;
+            self.tail = TAIL;
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
                 let tail = self.seen.outstanding.min(granted).scaled(2, 1);

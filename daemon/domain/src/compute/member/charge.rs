@@ -43,6 +43,7 @@ impl SliceState {
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
         }
         self.turn += charged;
+        self.cost += if self.keeps { charged } else { Nanos::ZERO };
         let toll = if self.wants() { Nanos::ZERO } else { core::mem::take(&mut self.toll) };
         let unpaid = if self.worked { Nanos::ZERO } else { toll - charged };
         self.clock += self.paces(charged + unpaid);

@@ -78,9 +78,9 @@ impl SliceState {
 
     /// Tests if it waited long enough to be first for one launch, whatever it used.
     ///
-    /// The wait grows with the cost to others: its longest launch, or the length of its last turn of this kind.
+    /// The wait grows with the cost to others: its longest launch, or the time for which they waited in its last turn of this kind.
     pub(in crate::compute) fn is_starved(&self, now: Instant, rules: &Rules) -> bool {
-        let cost = if self.was_spared { self.turn } else { Nanos::ZERO };
+        let cost = if self.was_spared { self.cost } else { Nanos::ZERO };
         let patience = rules.starved + self.longest(rules).max(cost).scaled(20, 1);
         self.waits_since.is_some_and(|since| now.since(since) >= patience)
     }
