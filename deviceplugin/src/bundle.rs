@@ -104,6 +104,7 @@ impl Bundle {
             limit: profile.limit,
             mode: profile.mode,
             priority: profile.priority,
+            latency: None,
             gang: None,
             gpus,
             ephemeral: false,

@@ -139,7 +139,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
             }
             Unplaceable::NoRoom { .. } => Code::ResourceExhausted,
         },
-        Refusal::CannotGrow { .. } => Code::ResourceExhausted,
+        Refusal::CannotGrow { .. } | Refusal::Latency { .. } => Code::ResourceExhausted,
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
         Refusal::Contradiction(_) | Refusal::LimitBelowRequest { .. } => Code::InvalidArgument,

@@ -97,6 +97,7 @@ impl JobSite for Hands {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            latency: None,
             gang: None,
             mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),

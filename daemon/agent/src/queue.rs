@@ -113,6 +113,7 @@ mod tests {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            latency: None,
             gang: None,
             mode: ComputeMode::Fair,
             gpus: Vec::new(),

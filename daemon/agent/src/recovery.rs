@@ -299,6 +299,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         limit: Permille::WHOLE,
         mode: if whole { ComputeMode::Fair } else { ComputeMode::BestEffort },
         priority: Priority::DEFAULT,
+        latency: None,
         gang: None,
         frozen: false,
         parts,

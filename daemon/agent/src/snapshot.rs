@@ -112,6 +112,8 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         limit: slice.limit,
         mode: slice.mode,
         priority: slice.priority,
+        latency: slice.latency,
+        waits: compute.waits,
         gang: slice.gang.clone(),
         frozen: slice.frozen,
         compute_state,

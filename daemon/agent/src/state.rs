@@ -66,7 +66,7 @@ impl StateFile {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use tranche_domain::compute::Priority;
+    use tranche_domain::compute::{Latency, Priority};
     use tranche_domain::id::HostPid;
     use tranche_domain::jobs::{JobId, MemberId};
     use tranche_domain::request::ComputeMode;
@@ -83,6 +83,7 @@ pub(crate) mod tests {
             limit: Permille::try_from(600).unwrap(),
             mode: ComputeMode::Fair,
             priority: Priority::new(-3),
+            latency: Some(Latency::LEAST),
             gang: Some("ranks".parse().unwrap()),
             frozen: true,
             ephemeral: true,
@@ -105,6 +106,6 @@ pub(crate) mod tests {
             "owner_uid": 3, "created_unix_ms": 4}, "generation": 2, "roots": []}]}"#;
         let slice = StateFile::parse(old).unwrap().slices.remove(0).slice;
         assert_eq!((slice.limit, slice.priority, slice.frozen), (Permille::WHOLE, Priority::DEFAULT, false));
-        assert_eq!((slice.pod, slice.job, slice.gang), (None, None, None));
+        assert_eq!((slice.pod, slice.job, slice.gang, slice.latency), (None, None, None, None));
     }
 }

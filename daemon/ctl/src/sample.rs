@@ -1,6 +1,6 @@
 //! A sample node for tests: two V100s and three slices, with every field in use.
 
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{Priority, Waits};
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::ComputeMode;
@@ -120,6 +120,8 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         limit: Permille::WHOLE,
         mode: ComputeMode::Fair,
         priority: Priority::DEFAULT,
+        latency: None,
+        waits: Waits::default(),
         gang: None,
         frozen: false,
         compute_state: ComputeState::NoWork,

@@ -94,15 +94,16 @@ fn size(slice: &SliceView) -> String {
     text
 }
 
-/// Compute settings that differ from the defaults: limit, priority, freeze.
+/// Compute settings that differ from the defaults: limit, priority, latency, gang, freeze.
 fn terms(slice: &SliceView) -> Vec<String> {
     let mode = (slice.mode != ComputeMode::Fair).then(|| slice.mode.to_string());
     let limit = (slice.mode != ComputeMode::Strict && slice.limit < Permille::WHOLE)
         .then(|| format!("at most {}", slice.limit));
     let priority = (slice.priority != Priority::DEFAULT).then(|| format!("priority {}", slice.priority));
+    let latency = slice.latency.map(|latency| format!("latency {latency}"));
     let gang = slice.gang.as_ref().map(|gang| format!("gang {}", gang.as_str()));
     let frozen = slice.frozen.then(|| "frozen".to_owned());
-    [mode, limit, priority, gang, frozen].into_iter().flatten().collect()
+    [mode, limit, priority, latency, gang, frozen].into_iter().flatten().collect()
 }
 
 fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
@@ -181,6 +182,11 @@ fn describe(slice: &SliceView) -> String {
     }
     line("compute", format!("{} guaranteed, at most {}, {}", slice.compute, slice.limit, slice.mode));
     line("priority", slice.priority.to_string());
+    if let Some(latency) = slice.latency {
+        let (waits, longest) = (slice.waits, slice.waits.longest_us as f64 / 1000.0);
+        let late = format!("{} of {} waits longer, the longest {longest} ms", waits.late, waits.count);
+        line("latency", format!("{latency}; {late}"));
+    }
     if let Some(gang) = &slice.gang {
         line("gang", gang.as_str().to_owned());
     }

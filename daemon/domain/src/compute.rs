@@ -7,6 +7,7 @@ mod arbiter;
 mod charge;
 mod gpu;
 mod history;
+mod latency;
 mod member;
 mod priority;
 mod rules;
@@ -16,6 +17,7 @@ mod turns;
 mod verdict;
 
 pub use arbiter::Arbiter;
+pub use latency::{BadLatency, Latency, Waits};
 pub use priority::{BadPriority, Priority};
 pub use rules::Rules;
 pub use terms::{ComputeMode, ComputeTerms, Decision, Gang, GangName, LeaseDecision, Observed, Why, Window};

@@ -3,6 +3,7 @@
 
 mod cordons;
 mod demand;
+mod latency;
 mod outside;
 mod refusal;
 mod resizing;
@@ -14,7 +15,7 @@ use alloc::vec::Vec;
 use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
 use crate::jobs::MemberId;
-use crate::placement::{self, GpuRoom, PlacedPart};
+use crate::placement::{GpuRoom, PlacedPart};
 use crate::pod::PodContainer;
 use crate::request::{Resize, SliceRequest};
 use crate::slice::{Part, Slice};
@@ -150,6 +151,7 @@ impl Node {
             parts: places.iter().map(|place| Part { gpu: place.gpu, cap: place.memory }).collect(),
             mode: request.mode,
             priority: request.priority,
+            latency: request.latency,
             gang: request.gang.clone(),
             frozen: false,
             ephemeral: request.ephemeral,
@@ -238,7 +240,7 @@ impl Node {
             return Err(Refusal::Exists(name.clone()));
         }
         let demand = demand(request)?;
-        let places = placement::place(&self.rooms(), demand, &request.gpus)?;
+        let places = self.place(request, demand)?;
         let compute = places.first().map_or(Permille::ZERO, |place| place.compute);
         let limit = limit(request.mode, compute, request.limit, Permille::WHOLE)?;
         Ok((places, compute, limit))

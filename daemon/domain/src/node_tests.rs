@@ -29,6 +29,7 @@ fn request(share: &str) -> SliceRequest {
         compute: None,
         limit: None,
         priority: Priority::DEFAULT,
+        latency: None,
         gang: None,
         mode: ComputeMode::Fair,
         gpus: vec![],

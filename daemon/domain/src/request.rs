@@ -8,7 +8,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compute::{GangName, Priority};
+use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuSelector, SliceName};
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
@@ -181,6 +181,8 @@ pub struct SliceRequest {
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
+    /// Longest wait for the GPU that it should have while it is within its share, if any.
+    pub latency: Option<Latency>,
     /// The owner's gang with whose slices it has its turns, if any.
     pub gang: Option<GangName>,
     /// GPUs to use; if empty, the daemon chooses. A part on several GPUs is an equal part of each.

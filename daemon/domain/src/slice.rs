@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compute::{GangName, Priority};
+use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::jobs::MemberId;
 use crate::pod::PodContainer;
@@ -40,6 +40,9 @@ pub struct Slice {
     /// Scheduling priority; higher first.
     #[serde(default)]
     pub priority: Priority,
+    /// Longest wait for the GPU that it should have while it is within its share, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// True if launches are held.
     #[serde(default)]
     pub frozen: bool,

@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::Serialize;
 
-use crate::compute::{GangName, Priority, Why};
+use crate::compute::{GangName, Latency, Priority, Waits, Why};
 use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
@@ -213,6 +213,11 @@ pub struct SliceView {
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
+    /// Longest wait for the GPU that it should have while it is within its share, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Its waits for the GPU, counted if it has such a target.
+    pub waits: Waits,
     /// The owner's gang with whose slices it has its turns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,

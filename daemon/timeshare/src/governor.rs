@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tranche_domain::compute::{ComputeTerms, Gang, Instant, Rules, Why, Window};
+use tranche_domain::compute::{ComputeTerms, Gang, Instant, Rules, Waits, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
@@ -49,6 +49,8 @@ pub struct Shown {
     pub passes: u64,
     /// Launches admitted because there was no daemon.
     pub degraded: u64,
+    /// Waits for the GPU, counted if the slice has a latency target.
+    pub waits: Waits,
 }
 
 struct GovernorState {
@@ -199,7 +201,8 @@ impl Governor {
             Why::NoWork if used.iter().any(|(second, _)| second.get() >= WORKS) => Why::Running,
             why => why,
         };
-        Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded })
+        let waits = arbiter.waits(name);
+        Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded, waits })
     }
 
     /// Use of a GPU by all slices since the daemon started.
@@ -253,7 +256,8 @@ fn terms(slice: &Slice) -> ComputeTerms {
     gpus.sort_unstable();
     let (request, limit) = (slice.guaranteed(), slice.limit);
     let gang = slice.gang.clone().map(|name| Gang { owner_uid: slice.owner_uid, name });
-    ComputeTerms { gpus, request, limit, priority: slice.priority, frozen: slice.frozen, gang }
+    let (priority, frozen, latency) = (slice.priority, slice.frozen, slice.latency);
+    ComputeTerms { gpus, request, limit, priority, frozen, latency, gang }
 }
 
 fn now() -> Instant {

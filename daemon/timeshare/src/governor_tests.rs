@@ -57,6 +57,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         limit: Permille::WHOLE,
         mode: ComputeMode::Fair,
         priority: Priority::DEFAULT,
+        latency: None,
         gang: None,
         frozen: false,
         ephemeral: false,

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
 use tranche_domain::jobs::{BadWarning, TerminationPolicy};
@@ -53,6 +53,8 @@ pub enum BadMessage {
     Compute(#[from] AboveWhole),
     #[error(transparent)]
     Priority(#[from] BadPriority),
+    #[error(transparent)]
+    Latency(#[from] BadLatency),
     #[error("a slice of no memory was asked for; the smallest is 1 MiB")]
     NoMemory,
     #[error("compute mode {0} is not known to this version")]
@@ -132,6 +134,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
             limit: wire.limit_permille.map(Permille::try_from).transpose()?,
             priority: wire.priority.try_into()?,
+            latency: wire.latency_us.map(TryInto::try_into).transpose()?,
             gang: wire.gang.map(|name| name.parse()).transpose()?,
             gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
@@ -154,6 +157,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             ephemeral: request.ephemeral,
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
+            latency_us: request.latency.map(Latency::micros),
             gang: request.gang.map(String::from),
             pod: request.pod.map(Into::into),
         }
@@ -251,6 +255,7 @@ mod tests {
             compute: Some(Permille::try_from(300).unwrap()),
             limit: Some(Permille::try_from(300).unwrap()),
             priority: Priority::new(-7),
+            latency: Some(Latency::LEAST),
             gang: Some("ranks".parse().unwrap()),
             mode: ComputeMode::Strict,
             gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
@@ -271,6 +276,8 @@ mod tests {
         let refused = |wire: v1::CreateSliceRequest| SliceRequest::try_from(wire).unwrap_err();
         assert_eq!(refused(v1::CreateSliceRequest { share: None, ..wire() }), BadShare::Missing.into());
         assert_eq!(refused(v1::CreateSliceRequest { memory_bytes: Some(9), ..wire() }), BadMessage::NoMemory);
+        let instant = v1::CreateSliceRequest { latency_us: Some(1), ..wire() };
+        assert_eq!(refused(instant), BadLatency(1).into());
         assert_eq!(refused(v1::CreateSliceRequest { compute_mode: 9, ..wire() }), BadMessage::Mode(9));
         assert!(matches!(
             refused(v1::CreateSliceRequest { compute_permille: Some(1001), ..wire() }),

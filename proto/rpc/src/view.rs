@@ -1,5 +1,6 @@
 //! Views: domain to wire by `From`, wire to domain by `TryFrom`.
 
+use tranche_domain::compute::{Latency, Waits};
 use tranche_domain::fault::{Fault, Xid};
 use tranche_domain::id::{HostPid, InnerPid, NumaNode};
 use tranche_domain::request::BadShare;
@@ -152,6 +153,10 @@ impl From<view::SliceView> for v1::SliceView {
             root_pids: slice.root_pids.into_iter().map(HostPid::get).collect(),
             limit_permille: slice.limit.get(),
             priority: slice.priority.get().into(),
+            latency_us: slice.latency.map(Latency::micros),
+            waits: slice.waits.count,
+            late_waits: slice.waits.late,
+            longest_wait_us: slice.waits.longest_us,
             gang: slice.gang.map(String::from),
             frozen: slice.frozen,
             compute_state: v1::ComputeState::from(slice.compute_state).into(),
@@ -175,6 +180,8 @@ impl TryFrom<v1::SliceView> for view::SliceView {
             compute: wire.compute_permille.try_into()?,
             limit: wire.limit_permille.try_into()?,
             priority: wire.priority.try_into().map_err(BadMessage::Priority)?,
+            latency: wire.latency_us.map(TryInto::try_into).transpose()?,
+            waits: Waits { count: wire.waits, late: wire.late_waits, longest_us: wire.longest_wait_us },
             gang: wire.gang.map(|name| name.parse()).transpose()?,
             frozen: wire.frozen,
             compute_state: state(wire.compute_state)?,

@@ -83,6 +83,11 @@ pub struct SliceView {
     pub devices: Vec<SliceDeviceView>,
     /// State of its compute, such as `running` or `no work`.
     pub compute_state: String,
+    /// Latency target in microseconds, if any.
+    #[serde(default)]
+    pub latency: Option<u32>,
+    /// Its waits for the GPU, counted if it has such a target.
+    pub waits: WaitsView,
     /// Launches let through a closed gate because outstanding work made no progress.
     pub launches_passed: u64,
     /// Launches let through a closed gate because the daemon was away.
@@ -95,6 +100,15 @@ pub struct SliceView {
     pub processes: Vec<ProcessView>,
     /// Processes whose descendants may attach.
     pub root_pids: Vec<u32>,
+}
+
+/// Counts of a slice's waits for the GPU.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct WaitsView {
+    /// Waits since the daemon began to schedule the slice.
+    pub count: u64,
+    /// Those that took longer than the target.
+    pub late: u64,
 }
 
 impl SliceView {

@@ -1,6 +1,6 @@
 //! Slices of a node, created, resized, adopted and deleted in any order, within its GPUs' capacity.
 
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::id::{GpuSelector, GpuUuid};
 use tranche_domain::node::{Gpu, Node, Origin};
 use tranche_domain::request::{ComputeMode, Fraction, Resize, Share, SliceRequest};
@@ -98,6 +98,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         limit: if flags & 128 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
         mode: mode[usize::from(flags >> 3 & 3)],
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
+        latency: if flags & 8 > 0 { Latency::try_from(input.number()? as u32).ok() } else { None },
         gang: (flags & 64 > 0).then(|| "ranks".parse().expect("a label")),
         gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,

@@ -31,6 +31,7 @@ pub(super) fn labelled(slice: &Slice) -> Happening {
 fn size(slice: &Slice) -> String {
     let parts: Vec<String> = slice.parts.iter().map(|part| format!("{} of {}", part.cap, part.gpu)).collect();
     let (compute, limit, priority) = (slice.compute, slice.limit, slice.priority);
+    let latency = slice.latency.map_or(String::new(), |latency| format!(", latency {latency}"));
     let gang = slice.gang.as_ref().map_or(String::new(), |gang| format!(", gang {}", gang.as_str()));
-    format!("{}; {compute} of compute, at most {limit}, priority {priority}{gang}", parts.join(", "))
+    format!("{}; {compute} of compute, at most {limit}, priority {priority}{latency}{gang}", parts.join(", "))
 }

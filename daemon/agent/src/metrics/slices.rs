@@ -156,6 +156,7 @@ fn compute(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result 
         "Launches let through out of turn, because the daemon was away",
         degraded,
     )?;
+    waits(seen, page)?;
     let states = seen.iter().flat_map(|slice| {
         let (now, _) = ComputeState::of(slice.compute.why.clone());
         STATES.map(|(word, state)| (and(slice.labels(), "state", word), u64::from(state == now)))
@@ -165,6 +166,21 @@ fn compute(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result 
         "1 for what it does with its compute, or why it does nothing",
         states,
     )
+}
+
+/// Waits of the slices that have a latency target.
+fn waits(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
+    let with_target = || seen.iter().filter_map(|slice| Some((slice, slice.slice.latency?)));
+    let target = with_target().map(|(slice, latency)| (slice.labels(), f64::from(latency.micros()) / 1e6));
+    page.gauges(
+        "tranche_slice_latency_target_seconds",
+        "Longest wait for the GPU that it should have within its share",
+        target,
+    )?;
+    let count = with_target().map(|(slice, _)| (slice.labels(), slice.compute.waits.count));
+    page.counters("tranche_slice_waits", "Waits for the GPU of a slice with a latency target", count)?;
+    let late = with_target().map(|(slice, _)| (slice.labels(), slice.compute.waits.late));
+    page.counters("tranche_slice_late_waits", "Those that took longer than its latency target", late)
 }
 
 fn people(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::request::{Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -31,6 +31,14 @@ const MOST_MEMORY: Bytes = Bytes::mib(1 << 30);
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let bad = |_| format!("{text:?} is no length of time: write 90s, 15m, 12h or 1h 30m");
     humantime::parse_duration(text).map_err(bad)
+}
+
+/// Latency target: `5ms`, `2500us`, `1s`; 2 ms to 10 s.
+pub(super) fn latency(text: &str) -> Result<Latency, String> {
+    let length = humantime::parse_duration(text)
+        .map_err(|_| format!("{text:?} is no length of time: write 5ms, 2500us or 1s"))?;
+    let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);
+    Latency::try_from(micros).map_err(|bad: BadLatency| bad.to_string())
 }
 
 /// Turns `16G`, `16GB` and `16Gi` into `16GiB`; other text is unchanged.

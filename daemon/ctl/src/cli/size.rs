@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tranche_domain::compute::{GangName, Priority};
+use tranche_domain::compute::{GangName, Latency, Priority};
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
@@ -28,6 +28,9 @@ pub struct SizeArgs {
     /// Scheduling priority on a GPU, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
+    /// Longest wait for the GPU while the slice is within its share, 2ms to 10s; longer ones are counted
+    #[arg(long, value_name = "DURATION", value_parser = quantity::latency)]
+    pub latency: Option<Latency>,
     /// Gang of the slice: those of one owner and gang have their turns on the GPU at the same time
     #[arg(long, value_name = "NAME")]
     pub gang: Option<GangName>,
@@ -51,6 +54,7 @@ impl SizeArgs {
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
+            latency: None,
             gang: None,
             mode: Mode::Fair,
             gpu: Vec::new(),
@@ -73,6 +77,7 @@ impl SizeArgs {
             limit: self.limit,
             mode: self.mode.into(),
             priority: self.priority,
+            latency: self.latency,
             gang: self.gang.clone(),
             gpus: self.gpu.clone(),
             ephemeral: false,

@@ -46,6 +46,8 @@ fn every_option_reaches_the_daemon() {
         "-9",
         "--gang",
         "ranks",
+        "--latency",
+        "2500us",
     ];
     ending(&daemon.socket(), &[&options[..], &more[..], &["--", "true"]].concat()).printed();
     assert_eq!(
@@ -62,6 +64,7 @@ fn every_option_reaches_the_daemon() {
             limit_permille: Some(600),
             priority: -9,
             pod: None,
+            latency_us: Some(2_500),
             gang: Some("ranks".into()),
         }
     );

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::compute::gpu::ScheduledGpu;
+use crate::compute::latency::Waits;
 use crate::compute::member::SliceState;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{ComputeTerms, Decision, LeaseDecision, Observed, Why, Window};
@@ -120,6 +121,11 @@ impl Arbiter {
         if let Ok(at) = self.find(name) {
             self.slices[at].1.set_hollow(hollow);
         }
+    }
+
+    /// Counts of a slice's waits; none if it is not known.
+    pub fn waits(&self, name: &SliceName) -> Waits {
+        self.member(name).map(|member| member.waits).unwrap_or_default()
     }
 
     /// Part of the last second in which others waited because of a slice; zero if it is not known.

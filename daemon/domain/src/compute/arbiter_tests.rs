@@ -6,6 +6,7 @@ mod any;
 mod game;
 
 use super::*;
+use crate::compute::latency::Latency;
 use crate::compute::priority::Priority;
 use crate::compute::terms::{ComputeMode, Gang};
 use alloc::format;
@@ -107,7 +108,10 @@ proptest! {
         let game = Game::new(&players).play(Nanos::millis(4000));
         for (at, player) in players.iter().enumerate() {
             let lacked = game.most_lacked(at, player.terms.request.get().into());
-            prop_assert!(lacked <= Nanos::millis(40), "{at} lacked {lacked}");
+            // One with a latency target may be ahead of it by a turn more.
+            let targets = players.iter().any(|player| player.terms.latency.is_some());
+            let most = Nanos::millis(if targets { 50 } else { 40 });
+            prop_assert!(lacked <= most, "{at} lacked {lacked}");
         }
     }
 

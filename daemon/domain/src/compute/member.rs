@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::compute::history::UseHistory;
+use crate::compute::latency::Waits;
 use crate::compute::rules::Rules;
 use crate::compute::terms::{ComputeTerms, LeaseDecision, Observed};
 use crate::compute::time::{Instant, Nanos};
@@ -122,6 +123,10 @@ pub(super) struct SliceState {
     pub(super) had_waited: bool,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
+    /// Moment at which it began to want the GPU; `None` once it may launch.
+    woke_at: Option<Instant>,
+    /// Its waits, counted if it has a latency target.
+    pub(super) waits: Waits,
     /// Use of each of its GPUs.
     pub(super) history: Vec<UseHistory>,
     /// Time in which others waited because of it.
@@ -183,6 +188,8 @@ impl SliceState {
             was_spared: false,
             had_waited: false,
             woke: false,
+            woke_at: None,
+            waits: Waits::default(),
             history: vec![UseHistory::new(); gpus],
             kept: UseHistory::new(),
             reason: DecisionReason::NoWork,
@@ -251,6 +258,10 @@ impl SliceState {
         }
         if !wanted && wants {
             self.woke = true;
+            self.woke_at = Some(now);
+            if self.is_open() {
+                self.count_wait(now);
+            }
             self.gap = self.gap.scaled(3, 4) + now.since(self.idle_since).scaled(1, 4);
         }
         self.seen = seen;
@@ -282,6 +293,7 @@ impl SliceState {
     pub(super) fn obey(&mut self, now: Instant, verdict: SliceDecision, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
+            self.count_wait(now);
             (self.opened_at, self.was_spared) = (now, verdict.spared);
             self.had_waited = self.seen.waiting;
             self.worked = false;
@@ -294,6 +306,10 @@ impl SliceState {
         if was && !is {
             self.closed_at = now;
             self.tail = TAIL;
+            if self.wants() && self.owed > i128::from(rules.quantum.get()) {
+                // Interrupted within a request, it waits anew. Endless work leaves no such claim.
+                self.woke_at = Some(now);
+            }
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
                 let tail = self.seen.outstanding.min(granted).scaled(2, 1);
@@ -314,6 +330,32 @@ impl SliceState {
         self.trailed = verdict.beside || self.trailed && !is;
         self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
         self.told.replace(verdict.lease) != Some(verdict.lease)
+    }
+
+    /// Counts the wait that ends, if it began within the slice's share.
+    fn count_wait(&mut self, now: Instant) {
+        let Some(since) = self.woke_at.take() else { return };
+        if let Some(target) = self.terms.latency.filter(|_| self.is_owed()) {
+            self.waits.add(now.since(since), target);
+        }
+    }
+
+    /// Tests if it has a latency target, began to want the GPU within its share, and waits since.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.has_target() && self.woke_at.is_some()
+    }
+
+    /// Time until half of its target has passed in its wait; `None` if it has no target or does not wait.
+    ///
+    /// Until then it does not interrupt the request of another slice with a target.
+    pub(super) fn presses_in(&self, now: Instant) -> Option<Nanos> {
+        let half = self.terms.latency?.nanos().scaled(1, 2);
+        Some(half - now.since(self.woke_at?))
+    }
+
+    /// Tests if it has a latency target and is within its share, so that the target counts.
+    pub(super) const fn has_target(&self) -> bool {
+        self.terms.latency.is_some() && self.is_owed()
     }
 
     /// Its weight against others: its request in permille, at least 1.

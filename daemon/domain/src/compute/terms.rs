@@ -5,6 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::compute::latency::Latency;
 use crate::compute::priority::Priority;
 use crate::compute::time::{Instant, Nanos};
 use crate::id::{GpuUuid, SliceName};
@@ -47,6 +48,8 @@ pub struct ComputeTerms {
     pub priority: Priority,
     /// Launches are held until it is thawed.
     pub frozen: bool,
+    /// Longest wait for the GPU that it should have while it is within its share, if any.
+    pub latency: Option<Latency>,
     /// The gang that it belongs to, if any: its slices have their turns at the same time.
     pub gang: Option<Gang>,
 }
@@ -78,7 +81,7 @@ impl ComputeTerms {
             ComputeMode::Strict => (request, request),
             ComputeMode::BestEffort => (Permille::ZERO, Permille::WHOLE),
         };
-        Self { gpus, request, limit, priority: Priority::DEFAULT, frozen: false, gang: None }
+        Self { gpus, request, limit, priority: Priority::DEFAULT, frozen: false, latency: None, gang: None }
     }
 }
 

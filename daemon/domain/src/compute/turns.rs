@@ -4,13 +4,12 @@
 //! those of them that may begin because the work of the former holder is nearly done.
 
 mod leases;
+mod order;
 
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use crate::compute::gpu::ScheduledGpu;
 use crate::compute::member::SliceState;
-use crate::compute::priority::Priority;
 use crate::compute::rules::Rules;
 use crate::compute::time::{Instant, Nanos};
 use crate::compute::verdict::SliceDecision;
@@ -19,9 +18,6 @@ use crate::units::Permille;
 
 /// Shortest time for which an alarm is set.
 const GLANCE: Nanos = Nanos::micros(50);
-
-/// Order of slices before their virtual times; the least first.
-type Tier = (bool, u8, Reverse<Priority>);
 
 /// Buffers of one decision, used again for the next.
 #[derive(Clone, Debug, Default)]
@@ -142,73 +138,6 @@ impl<'a> Round<'a> {
     /// Tests if its GPU has time to spare.
     fn is_relaxed(&self, at: usize) -> bool {
         matches!(*self.at(at).gpus, [gpu] if self.gpus[gpu].is_relaxed())
-    }
-}
-
-/// Order in which slices get turns.
-impl Round<'_> {
-    fn rank(&mut self) {
-        let mut order = core::mem::take(&mut self.sheet.order);
-        order.extend((0..self.slices.len()).filter(|at| self.may_run(*at)));
-        let first = order.first().map(|at| self.at(*at).terms.priority);
-        self.mixed = order.iter().any(|at| Some(self.at(*at).terms.priority) != first);
-        let mut ages = core::mem::take(&mut self.sheet.ages);
-        ages.extend((0..self.slices.len()).map(|at| self.age(at)));
-        self.sheet.ages = ages;
-        order.sort_unstable_by_key(|at| (self.tier(*at), self.sheet.ages[*at], *at));
-        self.sheet.order = order;
-    }
-
-    /// Virtual time of a slice since its GPU's floor.
-    ///
-    /// Virtual times of different GPUs began at different moments. A gang goes by the mate that used most of its share.
-    fn age(&self, at: usize) -> i128 {
-        let signed = |time: u128| i128::try_from(time).unwrap_or(i128::MAX);
-        let of_one = |mate: usize| {
-            let floors = self.at(mate).gpus.iter().map(|gpu| signed(self.gpus[*gpu].floor));
-            signed(self.at(mate).clock) - floors.min().unwrap_or(0)
-        };
-        self.party(at).map(of_one).max().unwrap_or(0)
-    }
-
-    fn may_run(&self, at: usize) -> bool {
-        let member = self.at(at);
-        member.wants()
-            && !member.terms.frozen
-            && !self.party(at).any(|mate| self.at(mate).limited)
-            && !member.is_stalled(self.now, self.rules)
-    }
-
-    /// Rank of a slice before virtual times are compared.
-    ///
-    /// Starved slices are first, then those below their request where there are priorities at all, then higher
-    /// priorities. Slices without a request are last, unless their priority is high.
-    fn tier(&self, at: usize) -> Tier {
-        let member = self.at(at);
-        let promised = member.terms.request > Permille::ZERO;
-        let class = match (promised, self.mixed) {
-            (true, false) => 0,
-            (true, true) => u8::from(!member.is_owed()),
-            (false, _) => 1 + u8::from(member.terms.priority <= Priority::DEFAULT),
-        };
-        (!self.is_starved(at), class, Reverse(member.terms.priority))
-    }
-
-    fn is_starved(&self, at: usize) -> bool {
-        let member = self.at(at);
-        member.is_starved(self.now, self.rules) && !member.overruns(self.now, self.rules)
-    }
-
-    /// First slice in order that wants a GPU of this slice and has no turn.
-    fn challenger(&self, at: usize) -> Option<usize> {
-        let mine = self.at(at);
-        let rival = |other: &&usize| {
-            **other != at
-                && !mine.mates.contains(*other)
-                && !self.at(**other).has_turn()
-                && self.collide(at, **other)
-        };
-        self.sheet.order.iter().find(rival).copied()
     }
 }
 
@@ -367,13 +296,16 @@ impl Round<'_> {
             return false;
         }
         if its_tier != my_tier {
-            return its_tier < my_tier;
+            let spares = self.has_target(at) && self.is_urgent(challenger);
+            let presses = rival.presses_in(self.now).is_none_or(|left| left == Nanos::ZERO);
+            return its_tier < my_tier && (presses || !spares);
         }
         let behind = self.sheet.ages[challenger] < self.sheet.ages[at];
         let waited = rival.waits_since.map_or(Nanos::ZERO, |since| self.now.since(since));
         let is_wide = rival.terms.gpus.len() > 1 || self.party(challenger).nth(1).is_some();
         let passed_over = is_wide && waited > self.rules.quantum.scaled(2, 1);
-        let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt;
+        // A wait in the midst of a request is as long for its client as one before.
+        let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt && !self.has_target(at);
         let over = mine.turn >= self.quantum(at) || mine.fills || self.rules.width > 1;
         passed_over || behind && (over || woke)
     }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::compute::Latency;
 use crate::id::{GpuUuid, SliceName};
 use crate::placement::{Ever, Unplaceable};
 use crate::units::{Bytes, Permille};
@@ -23,6 +24,19 @@ pub enum Refusal {
         limit: Permille,
         /// Compute that it would have to reach.
         request: Permille,
+    },
+    /// A latency target cannot be held beside those of other slices.
+    Latency {
+        /// NVML index of the GPU.
+        index: u32,
+        /// Target of the request.
+        target: Latency,
+        /// Number of slices with targets there.
+        others: usize,
+        /// The least of all targets.
+        tightest: Latency,
+        /// The least target that each could have.
+        least: Latency,
     },
     /// A slice of whole GPUs cannot be resized.
     WholeGpus(SliceName),
@@ -70,6 +84,11 @@ impl fmt::Display for Refusal {
                 "a limit of {limit} is below the compute request of {request}, which the slice is guaranteed: \
                  raise the limit, or lower the request"
             ),
+            Self::Latency { index, target, others, tightest, least } => write!(
+                f,
+                "a latency of {target} cannot be held on GPU {index}: with the {others} slices there that have a latency target, \
+                 each needs at least {least}, and the least target is {tightest}; ask for more, name another GPU, or leave it out"
+            ),
             Self::WholeGpus(name) => write!(
                 f,
                 "slice {name} is made of several whole GPUs, which cannot be resized: delete it and make another"
@@ -104,7 +123,7 @@ impl Refusal {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Unplaceable(Unplaceable::NoRoom { ever, .. }) => !matches!(ever, Ever::Never),
-            Self::Unplaceable(Unplaceable::Cordoned { .. }) => true,
+            Self::Unplaceable(Unplaceable::Cordoned { .. }) | Self::Latency { .. } => true,
             _ => false,
         }
     }

@@ -37,6 +37,12 @@ pub const LAWS: &[Law] = &[
     law("changes", "Three slices with new shares each 100 ms", TOLD, shares::changing),
     law("priority", "Inference of 1 ms beside training of 1 ms", TOLD, latency::inference),
     law("greedy-priority", "A high priority of 30 % that saturates", Quick::On(&["plain"]), latency::greedy),
+    law(
+        "latency-targets",
+        "Two services with targets of 8 ms, two without, and training",
+        TOLD,
+        latency::targets,
+    ),
     law("newcomer", "A program begins beside another", Quick::On(&["blocking-launches"]), latency::newcomer),
     law("naps", "A neighbour that is idle but for a second", TOLD, latency::naps),
     law("limit", "A strict slice of 30 % alone, kernels of 1 ms", TOLD, limits::strict),

@@ -22,6 +22,7 @@ mod gate;
 mod harmless;
 mod identity;
 mod jobs;
+mod latency;
 mod load;
 mod names;
 mod only_slices;

@@ -14,7 +14,7 @@ macro_rules! fields {
 }
 
 /// Fields of `--query-slice`.
-pub static SLICE_FIELDS: [Field<OfSlice>; 33] = fields! {
+pub static SLICE_FIELDS: [Field<OfSlice>; 37] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
     "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
@@ -34,6 +34,10 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 33] = fields! {
     "compute.passed", "launches let through for want of progress", |slice, _| Some(slice.launches_passed.to_string());
     "compute.degraded", "launches let through while the daemon was away", |slice, _| Some(slice.launches_degraded.to_string());
     "priority", "who goes first: the higher", |slice, _| Some(slice.priority.to_string());
+    "latency.target" ["ms"], "longest wait for the GPU that it should have within its share", |slice, _| Some((f64::from(slice.latency?.micros()) / 1000.0).to_string());
+    "latency.waits", "waits for the GPU of a slice with such a target", |slice, _| slice.latency.map(|_| slice.waits.count.to_string());
+    "latency.late", "those that took longer", |slice, _| slice.latency.map(|_| slice.waits.late.to_string());
+    "latency.longest" ["ms"], "the longest of them", |slice, _| slice.latency.map(|_| (slice.waits.longest_us as f64 / 1000.0).to_string());
     "gang", "the gang with which it has its turns", |slice, _| Some(slice.gang.as_ref()?.as_str().to_owned());
     "mode", "how its compute is bounded", |slice, _| Some(slice.mode.to_string());
     "tier", "its enforcement tier", |slice, _| Some(slice.tier.clone());

@@ -18,25 +18,36 @@ pub(super) fn habit() -> impl Strategy<Value = Vec<(Nanos, Nanos)>> {
     prop_oneof![1 => Just(Vec::new()), 3 => prop::collection::vec(turn, 1..6)]
 }
 
+/// A latency target, or more often none.
+fn latency() -> impl Strategy<Value = Option<Latency>> {
+    let target = (2_000u32..100_000).prop_map(|micros| Latency::try_from(micros).expect("in range"));
+    prop::option::weighted(0.3, target)
+}
+
 /// Fair slices with habits.
 pub(super) fn fair_players() -> impl Strategy<Value = Vec<Player>> {
-    (requests(), prop::collection::vec(habit(), 7)).prop_map(|(requests, habits)| {
+    let slice = (habit(), latency());
+    (requests(), prop::collection::vec(slice, 7)).prop_map(|(requests, slices)| {
         let terms = requests.into_iter().map(|request| terms(ComputeMode::Fair, request));
-        terms.zip(habits).map(|(terms, habit)| Player { terms, habit }).collect()
+        let player = |(terms, (habit, latency))| Player { terms: ComputeTerms { latency, ..terms }, habit };
+        terms.zip(slices).map(player).collect()
     })
 }
 
 /// Slices of GPU 0 of any mode, limit and rank, some of them frozen.
 pub(super) fn any_players() -> impl Strategy<Value = Vec<Player>> {
     let limit = prop_oneof![2 => Just(1000u32), 1 => 20u32..1000];
-    let slice = (limit, -3i8..=3, prop::bool::weighted(0.1), any::<bool>(), habit());
+    let slice = (limit, -3i8..=3, prop::bool::weighted(0.1), any::<bool>(), habit(), latency());
     (requests(), prop::collection::vec(slice, 7)).prop_map(|(requests, slices)| {
         let slices = requests.into_iter().zip(slices);
-        let player = |(request, (limit, rank, frozen, asks, habit)): (u32, _)| {
+        let player = |(request, (limit, rank, frozen, asks, habit, latency)): (u32, _)| {
             let request = if asks { share(request) } else { Permille::ZERO };
             let (gpus, limit) = (vec![gpu(0)], share(limit));
             let priority = Priority::new(rank);
-            Player { terms: ComputeTerms { gpus, request, limit, priority, frozen, gang: None }, habit }
+            Player {
+                terms: ComputeTerms { gpus, request, limit, priority, frozen, latency, gang: None },
+                habit,
+            }
         };
         slices.map(player).collect()
     })
@@ -58,13 +69,14 @@ fn any_terms() -> impl Strategy<Value = ComputeTerms> {
         prop_oneof![Just("a"), Just("b")]
             .prop_map(|name| Gang { owner_uid: 1, name: name.parse().expect("a label") }),
     );
-    (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>(), gang).prop_map(
-        |(gpus, request, limit, rank, frozen, gang)| ComputeTerms {
+    (gpus, 0u32..=1000, 0u32..=1000, -2i8..=2, any::<bool>(), latency(), gang).prop_map(
+        |(gpus, request, limit, rank, frozen, latency, gang)| ComputeTerms {
             gpus: gpus.into_iter().map(gpu).collect(),
             request: share(request),
             limit: share(limit),
             priority: Priority::new(rank),
             frozen,
+            latency,
             gang,
         },
     )

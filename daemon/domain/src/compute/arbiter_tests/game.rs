@@ -38,11 +38,14 @@ pub(super) struct Player {
 impl fmt::Debug for Player {
     /// Prints it on one line, for long lists of players.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ComputeTerms { gpus, request, limit, priority, frozen, gang } = &self.terms;
+        let ComputeTerms { gpus, request, limit, priority, frozen, latency, gang } = &self.terms;
         let gpus: Vec<u8> = gpus.iter().map(|gpu| gpu.bytes()[0]).collect();
         let habit: Vec<String> = self.habit.iter().map(|(work, rest)| format!("{work}/{rest}")).collect();
         let (request, limit) = (request.get(), limit.get());
-        write!(f, "GPUs {gpus:?} {request}..{limit} prio {priority} frozen {frozen} {gang:?}: {habit:?}")
+        write!(
+            f,
+            "GPUs {gpus:?} {request}..{limit} prio {priority} frozen {frozen} {latency:?} {gang:?}: {habit:?}"
+        )
     }
 }
 

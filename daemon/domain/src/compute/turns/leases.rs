@@ -165,9 +165,7 @@ impl Round<'_> {
 
     fn opened(&self, at: usize) -> SliceDecision {
         let member = self.at(at);
-        let now = self.now;
-        let kernel = member.seen.kernel;
-        let rules = self.rules;
+        let (now, rules, kernel) = (self.now, self.rules, member.seen.kernel);
         let others = || self.others(at).map(|other| self.at(other));
         let contended = others().any(|other| other.wanted_within(now, rules.hysteresis));
         let below = others().any(|other| {
@@ -193,6 +191,7 @@ impl Round<'_> {
                 && other.is_worth_keeping_for(now, rules)
                 && other.clock < member.clock
         });
+        let soon = self.soonest(at).map(|most| most.max(kernel.scaled(3, 2)));
         // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
@@ -208,10 +207,11 @@ impl Round<'_> {
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if singly && member.is_erratic(rules) => Nanos::ZERO,
             () if wakes => kernel.scaled(3, 2).max(rules.shallow).min(rules.depth),
-            () if contended || member.has_limit() => rules.depth,
+            () if soon.is_some() || contended || member.has_limit() => rules.depth,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
         };
+        let depth = soon.map_or(depth, |most| depth.min(most));
         let least = if spared || singly || fills && beside == 0 { 1 } else { 2 };
         let above = others().any(|other| other.terms.priority < member.terms.priority);
         let lease = LeaseDecision {
@@ -222,6 +222,18 @@ impl Round<'_> {
             frozen: false,
         };
         SliceDecision { lease, fills, spared, beside: false, reason: DecisionReason::Running }
+    }
+
+    /// GPU time that a slice may have outstanding, for the sake of others with latency targets.
+    ///
+    /// Each of them may have to wait for what those that woke before it launched. `None` if there are none.
+    fn soonest(&self, at: usize) -> Option<Nanos> {
+        let others = self.others(at).map(|other| self.at(other));
+        let about = others.filter(|other| other.is_owed() && other.wanted_within(self.now, self.rules.about));
+        let targets = about.filter_map(|other| other.terms.latency);
+        let (least, count) = targets
+            .fold((None, 0), |(least, count), target| (least.min(Some(target)).or(Some(target)), count + 1));
+        Some(least?.nanos().scaled(1, count + 2))
     }
 
     fn reason(&self, at: usize) -> DecisionReason {
@@ -295,6 +307,9 @@ impl Round<'_> {
         }
         let Some(challenger) = self.challenger(at) else { return self.look_in(LEISURE) };
         let rival = self.at(challenger);
+        if let Some(left) = rival.presses_in(self.now).filter(|_| member.has_target()) {
+            self.look_in(left);
+        }
         let behind = rival.clock.saturating_sub(member.clock) * u128::from(member.weight()) / 1000;
         let behind = Nanos::new(u64::try_from(behind).unwrap_or(u64::MAX));
         let left = if member.fills { Nanos::ZERO } else { self.quantum(at) - member.turn };

@@ -1,6 +1,6 @@
 //! Requests, priorities and programs that begin late.
 
-use tranche_domain::compute::{ComputeTerms, Priority};
+use tranche_domain::compute::{ComputeTerms, Latency, Priority};
 
 use super::figures::{GAME, figure};
 use crate::load::{Lengths, Load};
@@ -38,6 +38,34 @@ pub(super) fn greedy(model: &Model) -> Vec<Figure> {
     let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
     let part = |report: &crate::Report| 100.0 * report.percent(1) / report.busy();
     vec![figure("the other's part", "%", Bound::AtLeast(68.0), part(&report)).unscheduled(part(&bare))]
+}
+
+/// Two services with a latency target, two without, and training that always has work.
+pub(super) fn targets(model: &Model) -> Vec<Figure> {
+    let target = Latency::try_from(8_000).expect("a target");
+    let gap = Lengths::Uniform(25 * MS, 60 * MS);
+    let requests = Load::Rounds { kernels: Lengths::Fixed(100 * US), batch: 40, gap };
+    let service = |latency| Tenant::new(ComputeTerms { latency, ..fair(150) }, requests);
+    let services = [Some(target), Some(target), None, None].map(service);
+    let training = Tenant::new(fair(400), Load::saturating(MS));
+    let setup = model.put(Setup::new(services.into_iter().chain([training]).collect()));
+    let (report, bare) = (game::run(&setup, GAME), game::run(&setup.under(Policy::Unscheduled), GAME));
+    let p99 = |report: &crate::Report, service: usize| report.p99(service) as f64 / MS as f64;
+    let alone = [0, 1].map(|service| p99(&game::run(&setup.alone(service), GAME), 0));
+    let beyond = |report: &crate::Report| {
+        [0, 1].map(|service| p99(report, service) - alone[service]).into_iter().fold(0.0, f64::max)
+    };
+    let kept = |report: &crate::Report| report.percent(4);
+    vec![
+        figure("p99 beyond alone", "ms", Bound::AtMost(8.0), beyond(&report)).unscheduled(beyond(&bare)),
+        figure(
+            "training keeps",
+            "% of the time",
+            Bound::AtLeast(0.9 * 40.0_f64.min(kept(&bare))),
+            kept(&report),
+        )
+        .unscheduled(kept(&bare)),
+    ]
 }
 
 /// One program begins at the third second, beside one that runs since the first.
