@@ -125,7 +125,7 @@ impl Arbiter {
 
     /// Counts of a slice's waits; none if it is not known.
     pub fn waits(&self, name: &SliceName) -> Waits {
-        self.member(name).map(|member| member.waits).unwrap_or_default()
+        self.member(name).map(SliceState::waits).unwrap_or_default()
     }
 
     /// Part of the last second in which others waited because of a slice; zero if it is not known.

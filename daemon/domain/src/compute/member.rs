@@ -1,6 +1,8 @@
 //! The scheduler's state of one slice.
 
 mod charge;
+mod dryness;
+mod wait;
 mod work;
 
 use alloc::vec;
@@ -13,6 +15,8 @@ use crate::compute::terms::{ComputeTerms, LeaseDecision, Observed};
 use crate::compute::time::{Instant, Nanos};
 use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
+use dryness::Dryness;
+use wait::TargetWait;
 
 /// Time that work of a closed slice has on the GPU before work that another launched after its closing.
 ///
@@ -93,6 +97,7 @@ pub(super) struct SliceState {
     pub(super) turn: Nanos,
     /// Part of them from times in which others waited because of it.
     cost: Nanos,
+    dryness: Dryness,
     /// Expected end of its outstanding work.
     pub(super) ends: Instant,
     /// Begin of its present outstanding work.
@@ -123,10 +128,7 @@ pub(super) struct SliceState {
     pub(super) had_waited: bool,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
-    /// Moment at which it began to want the GPU; `None` once it may launch.
-    woke_at: Option<Instant>,
-    /// Its waits, counted if it has a latency target.
-    pub(super) waits: Waits,
+    wait: TargetWait,
     /// Use of each of its GPUs.
     pub(super) history: Vec<UseHistory>,
     /// Time in which others waited because of it.
@@ -174,6 +176,7 @@ impl SliceState {
             toll: Nanos::ZERO,
             turn: Nanos::ZERO,
             cost: Nanos::ZERO,
+            dryness: Dryness::default(),
             ends: now,
             busy_since: now,
             ended: false,
@@ -188,8 +191,7 @@ impl SliceState {
             was_spared: false,
             had_waited: false,
             woke: false,
-            woke_at: None,
-            waits: Waits::default(),
+            wait: TargetWait::default(),
             history: vec![UseHistory::new(); gpus],
             kept: UseHistory::new(),
             reason: DecisionReason::NoWork,
@@ -258,9 +260,9 @@ impl SliceState {
         }
         if !wanted && wants {
             self.woke = true;
-            self.woke_at = Some(now);
+            self.wait.begin(now);
             if self.is_open() {
-                self.count_wait(now);
+                self.end_wait(now);
             }
             self.gap = self.gap.scaled(3, 4) + now.since(self.idle_since).scaled(1, 4);
         }
@@ -293,7 +295,7 @@ impl SliceState {
     pub(super) fn obey(&mut self, now: Instant, verdict: SliceDecision, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
-            self.count_wait(now);
+            self.end_wait(now);
             (self.opened_at, self.was_spared) = (now, verdict.spared);
             self.had_waited = self.seen.waiting;
             self.worked = false;
@@ -305,10 +307,11 @@ impl SliceState {
         }
         if was && !is {
             self.closed_at = now;
+            self.dryness.end_turn();
             self.tail = TAIL;
             if self.wants() && self.owed > i128::from(rules.quantum.get()) {
                 // Interrupted within a request, it waits anew. Endless work leaves no such claim.
-                self.woke_at = Some(now);
+                self.wait.begin(now);
             }
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
@@ -332,17 +335,20 @@ impl SliceState {
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
 
-    /// Counts the wait that ends, if it began within the slice's share.
-    fn count_wait(&mut self, now: Instant) {
-        let Some(since) = self.woke_at.take() else { return };
-        if let Some(target) = self.terms.latency.filter(|_| self.is_owed()) {
-            self.waits.add(now.since(since), target);
-        }
+    /// Ends its wait for the GPU, which counts if it is within its share.
+    fn end_wait(&mut self, now: Instant) {
+        let target = self.terms.latency.filter(|_| self.is_owed());
+        self.wait.end(now, target);
+    }
+
+    /// Counts of its waits.
+    pub(super) const fn waits(&self) -> Waits {
+        self.wait.counts()
     }
 
     /// Tests if it has a latency target, began to want the GPU within its share, and waits since.
     pub(super) fn is_urgent(&self) -> bool {
-        self.has_target() && self.woke_at.is_some()
+        self.has_target() && self.wait.is_on()
     }
 
     /// Time until half of its target has passed in its wait; `None` if it has no target or does not wait.
@@ -350,7 +356,7 @@ impl SliceState {
     /// Until then it does not interrupt the request of another slice with a target.
     pub(super) fn presses_in(&self, now: Instant) -> Option<Nanos> {
         let half = self.terms.latency?.nanos().scaled(1, 2);
-        Some(half - now.since(self.woke_at?))
+        Some(half - self.wait.length(now)?)
     }
 
     /// Tests if it has a latency target and is within its share, so that the target counts.

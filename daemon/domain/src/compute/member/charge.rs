@@ -32,6 +32,9 @@ impl SliceState {
         // Use in another record at the same time does not lower its charge; use that NVML saw does.
         let had = if hidden { most(&self.said).min(passed) } else { used };
         let charged = used + self.beyond_slack(now, had, passed, rules);
+        if self.has_turn() && self.worked && self.seen.waiting && self.seen.outstanding == Nanos::ZERO {
+            self.dryness.add(passed);
+        }
         self.worked |= used > Nanos::ZERO;
         let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
         self.kept.add(from, now, if self.keeps { passed } else { Nanos::ZERO });

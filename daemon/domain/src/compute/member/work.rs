@@ -64,6 +64,11 @@ impl SliceState {
         Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
     }
 
+    /// Tests if it often has no work in its turn while a thread of it waits at the open gate.
+    pub(in crate::compute) fn runs_dry(&self) -> bool {
+        self.dryness.is_much()
+    }
+
     /// Tests if it was opened longer ago than a launch should take to come.
     pub(in crate::compute) fn dawdles(&self, now: Instant, rules: &Rules) -> bool {
         now.since(self.opened_at) > rules.hysteresis

@@ -195,9 +195,9 @@ impl Round<'_> {
         // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
-        let long = if below { SHORT } else { LONG };
         let singly = (contended && beside == 0 || below || member.has_limit())
-            && (kernel >= long || member.is_erratic(rules));
+            && (kernel >= if below { SHORT } else { LONG } || member.is_erratic(rules));
+        let deep = rules.depth.scaled(1 + u64::from(member.runs_dry() && !singly), 1);
         let depth = match () {
             () if spared => Nanos::ZERO,
             () if below && singly => Nanos::ZERO,
@@ -207,7 +207,7 @@ impl Round<'_> {
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if singly && member.is_erratic(rules) => Nanos::ZERO,
             () if wakes => kernel.scaled(3, 2).max(rules.shallow).min(rules.depth),
-            () if soon.is_some() || contended || member.has_limit() => rules.depth,
+            () if soon.is_some() || contended || member.has_limit() => deep,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
         };

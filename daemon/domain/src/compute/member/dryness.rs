@@ -1,0 +1,48 @@
+//! Times in which a slice ran out of work in its turn although more was waiting.
+
+use crate::compute::time::Nanos;
+
+/// Mean time in a turn from which a slice runs dry.
+///
+/// Its threads wake so late that the queue has ended before.
+const DRY: Nanos = Nanos::micros(200);
+
+/// Times of its turns in which a slice had no work while a thread of it waited at the open gate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dryness {
+    /// In the present turn.
+    turn: Nanos,
+    /// In those before, in the mean of about sixteen.
+    mean: Nanos,
+}
+
+impl Dryness {
+    pub(super) fn add(&mut self, time: Nanos) {
+        self.turn += time;
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        self.mean = self.mean.scaled(15, 16) + core::mem::take(&mut self.turn).scaled(1, 16);
+    }
+
+    /// Tests if it happens for long enough to need a longer queue.
+    pub(super) fn is_much(self) -> bool {
+        self.mean > DRY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dry_times_count_until_turns_without_them_came() {
+        let mut dryness = Dryness::default();
+        dryness.add(Nanos::millis(6));
+        assert!(!dryness.is_much(), "the turn is not over");
+        dryness.end_turn();
+        assert!(dryness.is_much());
+        (0..16).for_each(|_| dryness.end_turn());
+        assert!(!dryness.is_much());
+    }
+}
