@@ -266,7 +266,10 @@ impl Arbiter {
         for at in 0..self.slices.len() {
             let mut beside = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
             let hidden = beside.any(|other| other.hides);
-            self.slices[at].1.charge(now, passed, hidden, &self.rules);
+            let contended = self.slices[at].1.neighbours.iter().any(|other| self.slices[*other].1.wants());
+            let member = &mut self.slices[at].1;
+            let charged = member.charge(now, passed, hidden, &self.rules);
+            member.cost += if contended { charged } else { Nanos::ZERO };
         }
         for gpu in &mut self.gpus {
             gpu.bound_lags(now, &mut self.slices, &self.rules);

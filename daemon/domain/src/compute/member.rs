@@ -95,8 +95,8 @@ pub(super) struct SliceState {
     toll: Nanos,
     /// Charges since it was opened.
     pub(super) turn: Nanos,
-    /// Part of them from times in which others waited because of it.
-    cost: Nanos,
+    /// Part of them from times in which others wanted the GPU.
+    pub(super) cost: Nanos,
     dryness: Dryness,
     /// Expected end of its outstanding work.
     pub(super) ends: Instant,

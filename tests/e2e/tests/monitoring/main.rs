@@ -62,7 +62,7 @@ impl Watched {
 #[test]
 fn every_figure_that_rules_and_dashboard_name_is_published() {
     let watched = Watched::start();
-    let mut tenant = watched.node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    let mut tenant = watched.node.tenant(&["-g", "0.5", "--name", "half", "--latency", "8ms"]).ready();
     watched.node.set_gpu(3, &["--xid", "48"]);
     let mut named = files::figures_of_rules();
     named.extend(files::figures_of_dashboard());
@@ -82,7 +82,7 @@ fn every_figure_that_rules_and_dashboard_name_is_published() {
 #[test]
 fn published_figures_are_those_of_the_document() {
     let watched = Watched::start();
-    let tenant = watched.node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    let tenant = watched.node.tenant(&["-g", "0.5", "--name", "half", "--latency", "8ms"]).ready();
     watched.node.set_gpu(3, &["--xid", "48"]);
     let documented = files::documented();
     eventually("both publish, and nothing else", || {
@@ -109,7 +109,7 @@ fn promtool_finds_nothing_wrong_with_what_is_published() {
         return;
     }
     let watched = Watched::start();
-    let tenant = watched.node.tenant(&["-g", "0.5"]).ready();
+    let tenant = watched.node.tenant(&["-g", "0.5", "--latency", "8ms"]).ready();
     watched.node.set_gpu(3, &["--xid", "48"]);
     let daemon = eventually("the daemon has recorded the fault", || {
         watched

@@ -24,10 +24,16 @@ impl SliceState {
         }
     }
 
-    /// Charges it for the time that passed.
+    /// Charges it for the time that passed, and returns the charge.
     ///
     /// `hidden` states that another slice on its GPUs computes without a record, and that its use may be in this slice's.
-    pub(in crate::compute) fn charge(&mut self, now: Instant, passed: Nanos, hidden: bool, rules: &Rules) {
+    pub(in crate::compute) fn charge(
+        &mut self,
+        now: Instant,
+        passed: Nanos,
+        hidden: bool,
+        rules: &Rules,
+    ) -> Nanos {
         let used = most(&self.used);
         // Use in another record at the same time does not lower its charge; use that NVML saw does.
         let had = if hidden { most(&self.said).min(passed) } else { used };
@@ -46,7 +52,6 @@ impl SliceState {
             (self.wanted_at, self.wanted_busy) = (Some(now), most(&self.seen.busy));
         }
         self.turn += charged;
-        self.cost += if self.keeps { charged } else { Nanos::ZERO };
         let toll = if self.wants() { Nanos::ZERO } else { core::mem::take(&mut self.toll) };
         let unpaid = if self.worked { Nanos::ZERO } else { toll - charged };
         self.clock += self.paces(charged + unpaid);
@@ -54,6 +59,7 @@ impl SliceState {
         let bound = i128::from(rules.burst.get());
         self.owed = (self.owed + part(passed, self.terms.request.get()) - i128::from(charged.get()))
             .clamp(-4 * bound, 4 * bound);
+        charged
     }
 
     /// Time that it kept from others without using it, beyond its slack.
