@@ -87,6 +87,7 @@ pub struct SliceView {
     #[serde(default)]
     pub latency: Option<u32>,
     /// Its waits for the GPU, counted if it has such a target.
+    #[serde(default)]
     pub waits: WaitsView,
     /// Launches let through a closed gate because outstanding work made no progress.
     pub launches_passed: u64,

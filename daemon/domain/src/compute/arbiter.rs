@@ -266,15 +266,20 @@ impl Arbiter {
         for at in 0..self.slices.len() {
             let mut beside = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
             let hidden = beside.any(|other| other.hides);
-            let contended = self.slices[at].1.neighbours.iter().any(|other| self.slices[*other].1.wants());
-            let member = &mut self.slices[at].1;
-            let charged = member.charge(now, passed, hidden, &self.rules);
-            member.cost += if contended { charged } else { Nanos::ZERO };
+            let charged = self.slices[at].1.charge(now, passed, hidden, &self.rules);
+            if charged > Nanos::ZERO && self.is_contended(at) {
+                self.slices[at].1.cost += charged;
+            }
         }
         for gpu in &mut self.gpus {
             gpu.bound_lags(now, &mut self.slices, &self.rules);
             gpu.weigh(now, &mut self.slices, &self.rules);
         }
+    }
+
+    /// Tests if another slice wants a GPU of this one.
+    fn is_contended(&self, at: usize) -> bool {
+        self.slices[at].1.neighbours.iter().any(|other| self.slices[*other].1.wants())
     }
 
     /// Moves the virtual times of slices that were idle to not far behind the least of the others.
