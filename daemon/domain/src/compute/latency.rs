@@ -76,7 +76,7 @@ impl core::error::Error for BadLatency {}
 
 /// Counts of the waits of a slice with a latency target, since the daemon began to schedule it.
 ///
-/// A wait lasts from the moment when the slice begins to want the GPU until it may launch. Those of a slice beyond its share
+/// A wait lasts from the moment when the slice begins to want the GPU until it may launch. Those that began beyond its share
 /// do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Waits {

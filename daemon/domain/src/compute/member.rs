@@ -260,9 +260,9 @@ impl SliceState {
         }
         if !wanted && wants {
             self.woke = true;
-            self.wait.begin(now);
+            self.wait.begin(now, self.is_owed());
             if self.is_open() {
-                self.end_wait(now);
+                self.wait.end(now, self.terms.latency);
             }
             self.gap = self.gap.scaled(3, 4) + now.since(self.idle_since).scaled(1, 4);
         }
@@ -295,7 +295,7 @@ impl SliceState {
     pub(super) fn obey(&mut self, now: Instant, verdict: SliceDecision, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
-            self.end_wait(now);
+            self.wait.end(now, self.terms.latency);
             (self.opened_at, self.was_spared) = (now, verdict.spared);
             self.had_waited = self.seen.waiting;
             self.worked = false;
@@ -311,7 +311,7 @@ impl SliceState {
             self.tail = TAIL;
             if self.wants() && self.owed > i128::from(rules.quantum.get()) {
                 // Interrupted within a request, it waits anew. Endless work leaves no such claim.
-                self.wait.begin(now);
+                self.wait.begin(now, true);
             }
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
@@ -335,18 +335,12 @@ impl SliceState {
         self.told.replace(verdict.lease) != Some(verdict.lease)
     }
 
-    /// Ends its wait for the GPU, which counts if it is within its share.
-    fn end_wait(&mut self, now: Instant) {
-        let target = self.terms.latency.filter(|_| self.is_owed());
-        self.wait.end(now, target);
-    }
-
     /// Counts of its waits.
     pub(super) const fn waits(&self) -> Waits {
         self.wait.counts()
     }
 
-    /// Tests if it has a latency target, began to want the GPU within its share, and waits since.
+    /// Tests if it waits with a latency target that counts.
     pub(super) fn is_urgent(&self) -> bool {
         self.has_target() && self.wait.is_on()
     }

@@ -8,17 +8,20 @@ use crate::compute::time::{Instant, Nanos};
 pub(super) struct TargetWait {
     /// Moment at which it began to want the GPU; `None` once it may launch.
     since: Option<Instant>,
+    /// It began within the slice's share.
+    is_due: bool,
     counts: Waits,
 }
 
 impl TargetWait {
-    pub(super) const fn begin(&mut self, now: Instant) {
-        self.since = Some(now);
+    /// Begins a wait. One that is due, within the slice's share, counts when it ends.
+    pub(super) const fn begin(&mut self, now: Instant, is_due: bool) {
+        (self.since, self.is_due) = (Some(now), is_due);
     }
 
-    /// Ends the wait, and counts it if there is a target for it.
+    /// Ends the wait, and counts it if it was due and there is a target for it.
     pub(super) fn end(&mut self, now: Instant, target: Option<Latency>) {
-        if let Some((since, target)) = self.since.take().zip(target) {
+        if let Some((since, target)) = self.since.take().zip(target.filter(|_| self.is_due)) {
             self.counts.add(now.since(since), target);
         }
     }
@@ -34,5 +37,27 @@ impl TargetWait {
 
     pub(super) const fn counts(self) -> Waits {
         self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_that_began_beyond_the_share_does_not_count() {
+        let ms = |time: u64| Instant::from_nanos(time * 1_000_000);
+        let target = Some(Latency::LEAST);
+        let mut wait = TargetWait::default();
+        wait.begin(ms(0), false);
+        wait.end(ms(500), target);
+        assert_eq!(wait.counts(), Waits::default());
+        wait.begin(ms(600), true);
+        assert_eq!(wait.length(ms(605)), Some(Nanos::millis(5)));
+        wait.end(ms(605), target);
+        assert!(!wait.is_on());
+        assert_eq!(wait.counts(), Waits { count: 1, late: 1, longest_us: 5_000 });
+        wait.end(ms(700), target);
+        assert_eq!(wait.counts().count, 1);
     }
 }

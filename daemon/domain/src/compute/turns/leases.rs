@@ -229,7 +229,8 @@ impl Round<'_> {
     /// Each of them may have to wait for what those that woke before it launched. `None` if there are none.
     fn soonest(&self, at: usize) -> Option<Nanos> {
         let others = self.others(at).map(|other| self.at(other));
-        let about = others.filter(|other| other.is_owed() && other.wanted_within(self.now, self.rules.about));
+        let about =
+            others.filter(|other| other.has_target() && other.wanted_within(self.now, self.rules.about));
         let targets = about.filter_map(|other| other.terms.latency);
         let (least, count) = targets
             .fold((None, 0), |(least, count), target| (least.min(Some(target)).or(Some(target)), count + 1));
