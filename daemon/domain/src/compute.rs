@@ -20,5 +20,7 @@ pub use arbiter::Arbiter;
 pub use latency::{BadLatency, Latency, Waits};
 pub use priority::{BadPriority, Priority};
 pub use rules::Rules;
-pub use terms::{ComputeMode, ComputeTerms, Decision, Gang, GangName, LeaseDecision, Observed, Why, Window};
+pub use terms::{
+    ComputeMode, ComputeTerms, Decision, Gang, GangName, LeaseDecision, NextLease, Observed, Why, Window,
+};
 pub use time::{Instant, Nanos};

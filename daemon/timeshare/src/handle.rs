@@ -51,6 +51,17 @@ impl SliceSite for SliceHandle {
         }
     }
 
+    fn announce(&self, next: Option<(Lease, Instant)>, wakes: bool) {
+        let control = self.runtime.regions.control();
+        match next {
+            Some((lease, at)) => control.announce(lease, at.nanos()),
+            None => control.withdraw(),
+        }
+        if wakes {
+            sys::futex_wake_all(control.reader().lease_word());
+        }
+    }
+
     fn hear(&self, heard: bool) {
         self.wakeups.enable(self.runtime.regions.bell(), self.number, heard);
     }

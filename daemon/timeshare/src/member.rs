@@ -1,6 +1,6 @@
 //! State of a slice in the scheduling loop: its account, the rate of its wakeups, and its lease.
 
-use tranche_domain::compute::{Instant, LeaseDecision, Nanos, Observed};
+use tranche_domain::compute::{Instant, LeaseDecision, Nanos, NextLease, Observed};
 use tranche_domain::id::GpuUuid;
 use tranche_shm::lease;
 
@@ -17,6 +17,9 @@ const MUTE_TIME: Nanos = Nanos::millis(1);
 /// Longest time between two reads of a slice whose open lease requests no wakeups.
 const SILENT_PERIOD: Nanos = Nanos::millis(1);
 
+/// Lateness of a thread from which it is woken before the time until which it sleeps.
+const PUNCTUAL: Nanos = Nanos::micros(100);
+
 /// A scheduled slice: its records, its last decision and its rate of wakeups.
 #[derive(Debug)]
 pub(super) struct ScheduledSlice<S> {
@@ -27,6 +30,12 @@ pub(super) struct ScheduledSlice<S> {
     lease: Option<LeaseDecision>,
     /// Lease in the control region.
     written: Option<lease::Lease>,
+    /// Announcement that follows it.
+    next: Option<NextLease>,
+    /// It is not in the control region yet.
+    next_changed: bool,
+    /// Time until which threads that wait at the gate sleep, if they know it.
+    sleeps_until: Option<Instant>,
     /// Time at which the last wakeup would have come at the permitted rate.
     spent: Instant,
     muted_until: Option<Instant>,
@@ -37,7 +46,18 @@ impl<S: SliceSite> ScheduledSlice<S> {
     pub(super) fn new(site: S, devices: &[GpuUuid]) -> Self {
         let account = Account::new(devices);
         let never = Instant::default();
-        Self { site, account, looked: never, lease: None, written: None, spent: never, muted_until: None }
+        Self {
+            site,
+            account,
+            looked: never,
+            lease: None,
+            written: None,
+            next: None,
+            next_changed: false,
+            sleeps_until: None,
+            spent: never,
+            muted_until: None,
+        }
     }
 
     pub(super) const fn site(&self) -> &S {
@@ -85,7 +105,8 @@ impl<S: SliceSite> ScheduledSlice<S> {
     pub(super) fn needs_look(&self, now: Instant) -> bool {
         let open = self.lease.is_some_and(|lease| lease.open);
         let silent = self.lease.is_some_and(|lease| lease.open && !lease.bell);
-        self.account.has_work()
+        self.next.is_some_and(|next| next.lease.open && next.at <= now)
+            || self.account.has_work()
             || open && self.account.is_active()
             || self.muted_until.is_some()
             || silent && now.since(self.looked) >= SILENT_PERIOD
@@ -99,18 +120,43 @@ impl<S: SliceSite> ScheduledSlice<S> {
 
     /// Takes in a decision. Returns true if the lease opens; use that was claimed until now then belongs to the time
     /// before.
-    pub(super) fn take_decision(&mut self, lease: LeaseDecision) -> bool {
+    pub(super) fn take_decision(&mut self, now: Instant, lease: LeaseDecision) -> bool {
         let opens = lease.open && !self.lease.is_some_and(|lease| lease.open);
         self.lease = Some(lease);
+        if self.next.take_if(|next| next.lease.open && next.at <= now).is_some() {
+            // The gate has gone by the announcement since, which only another lease voids.
+            self.written = None;
+        }
         opens
     }
 
-    /// Publishes the lease if it differs from the one in the control region.
+    /// Takes in an announcement.
+    pub(super) const fn expect(&mut self, next: Option<NextLease>) {
+        (self.next, self.next_changed) = (next, true);
+    }
+
+    /// Publishes lease and announcement if they differ from those in the control region.
     pub(super) fn publish_lease(&mut self) {
         let lease = self.lease.map(|lease| to_shm_lease(lease, self.account.launching()));
         if let Some(lease) = lease.filter(|lease| self.written != Some(*lease)) {
+            let was_open = self.written.is_none_or(|written| written.open);
             self.site.write(lease);
             self.written = Some(lease);
+            // What was announced under the lease before is void.
+            self.next_changed |= self.next.is_some();
+            if was_open {
+                // Threads that begin to wait now read what is announced now.
+                self.sleeps_until = self.next.map(|next| next.at);
+            }
+        }
+        if std::mem::take(&mut self.next_changed) {
+            let next = |next: NextLease| (to_shm_lease(next.lease, self.account.launching()), next.at);
+            let oversleeps = |next: NextLease| {
+                next.lease.open && self.sleeps_until.is_none_or(|until| next.at + PUNCTUAL < until)
+            };
+            self.site.announce(self.next.map(next), self.next.is_some_and(oversleeps));
+            let likely = self.next.map(|next| next.at);
+            self.sleeps_until = self.sleeps_until.map(|until| likely.map_or(until, |at| at.max(until)));
         }
     }
 }

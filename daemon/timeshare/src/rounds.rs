@@ -139,9 +139,14 @@ impl<S: SliceSite> Rounds<S> {
         let decision = self.arbiter.decide(now);
         for (name, lease) in decision.leases {
             if let Some(member) = self.members.get_mut(&name)
-                && member.take_decision(lease)
+                && member.take_decision(now, lease)
             {
                 self.arbiter.observe(now, &name, member.look(now));
+            }
+        }
+        for (name, next) in decision.next {
+            if let Some(member) = self.members.get_mut(&name) {
+                member.expect(next);
             }
         }
         let mut deadline = self.next_beat;

@@ -13,6 +13,10 @@ pub trait SliceSite {
     fn look(&self, now: Instant, account: &mut Account) -> Observed;
     /// Publishes the lease, and wakes waiting launches if it is open.
     fn write(&self, lease: Lease);
+    /// Publishes what follows the present lease, and when; `None` takes it back.
+    ///
+    /// With `wakes`, it wakes waiting launches, so that they sleep until then.
+    fn announce(&self, next: Option<(Lease, Instant)>, wakes: bool);
     /// Enables or mutes the slice's wakeup. A signal sent while it was muted is delivered when it is enabled.
     fn hear(&self, heard: bool);
     /// Publishes the daemon's heartbeat, and the slice's use of each GPU over the last second.

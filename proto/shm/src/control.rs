@@ -29,6 +29,8 @@ const LEASE: usize = 8;
 const DAEMON: usize = 9;
 const DEPARTING_UNTIL_NS: usize = 10;
 const TRANSFERS: usize = 11;
+const NEXT_LEASE: usize = 12;
+const NEXT_AT_NS: usize = 13;
 
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 16;
@@ -122,6 +124,17 @@ impl<'a> Control<'a> {
     /// The lease in force now.
     pub fn lease(self) -> Lease {
         Lease::decode(self.lease_word().load(Acquire))
+    }
+
+    /// Announced successor of the present lease, and its time in nanoseconds.
+    ///
+    /// The time is of the clock of [`Control::heartbeat_ns`].
+    /// An open lease holds from that time on. A closed one stays, but may be opened about then. `word` is the present
+    /// [`Control::lease_word`]: what was announced under an earlier one is void.
+    pub fn next_lease(self, word: u64) -> Option<(Lease, u64)> {
+        let next = self.words[NEXT_LEASE].load(Acquire);
+        let is_void = next == 0 || Lease::turn(next) != Lease::turn(word);
+        (!is_void).then(|| (Lease::decode(next), self.words[NEXT_AT_NS].load(Acquire)))
     }
 
     /// Number of daemons that have taken the slice over since it was created.
@@ -265,6 +278,24 @@ impl<'a> ControlWriter<'a> {
         word.store(lease.encode(turn), Release);
     }
 
+    /// Announces the successor of the present lease, for a time of [`Control::beat`]'s clock.
+    ///
+    /// [`Control::next_lease`] reads it.
+    ///
+    /// [`ControlWriter::set_lease`] voids it. The caller wakes waiters that do not know of that time yet. It is for the same
+    /// thread as that method.
+    pub fn announce(self, next: Lease, at_ns: u64) {
+        self.withdraw();
+        self.0.words[NEXT_AT_NS].store(at_ns, Release);
+        let turn = Lease::turn(self.0.lease_word().load(Relaxed));
+        self.0.words[NEXT_LEASE].store(next.encode(turn), Release);
+    }
+
+    /// Takes back what was announced.
+    pub fn withdraw(self) {
+        self.0.words[NEXT_LEASE].store(0, Release);
+    }
+
     /// Sets whether copies and fills pass the launch gate as kernel launches do.
     pub fn set_transfers(self, counted: bool) {
         self.0.transfers_word().store(counted.into(), Release);
@@ -377,6 +408,24 @@ mod tests {
         assert_ne!(Lease::turn(writer.reader().lease_word().load(Relaxed)), Lease::turn(before));
         writer.take_over();
         assert_eq!(writer.reader().daemon(), 1);
+    }
+
+    #[test]
+    fn announced_lease_holds_until_the_lease_changes_or_it_is_withdrawn() {
+        let words = zeroed(WORDS);
+        let writer = ControlWriter::init(&words, 7, 1).unwrap();
+        let closed = Lease { open: false, governed: true, ..Lease::UNGOVERNED };
+        let next = Lease { open: true, depth_us: 4000, ..closed };
+        let announced = || writer.reader().next_lease(writer.reader().lease_word().load(Relaxed));
+        writer.set_lease(closed);
+        assert_eq!(announced(), None);
+        writer.announce(next, 123);
+        assert_eq!(announced(), Some((next, 123)));
+        writer.set_lease(closed);
+        assert_eq!(announced(), None);
+        writer.announce(next, 456);
+        writer.withdraw();
+        assert_eq!(announced(), None);
     }
 
     #[test]

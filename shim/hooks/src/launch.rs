@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering::Acquire;
 use tranche_policy::{Awaited, Gate, Host, Launch, LaunchTarget, Pending, Transfer, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::control::Control;
-use tranche_shm::lease::Lease;
 
 use crate::attach::{self, Inside};
 use crate::connection;
@@ -130,9 +129,6 @@ struct LaunchMachine<'a> {
     gate: Gate<'static>,
 }
 
-/// Interval in which a thread at a closed gate tests if the daemon has ended, in nanoseconds.
-const CHECK_NS: u64 = 25_000_000;
-
 impl Host for LaunchMachine<'_> {
     fn now_ns(&self) -> u64 {
         sys::quick_now_ns()
@@ -143,16 +139,7 @@ impl Host for LaunchMachine<'_> {
     }
 
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
-        let word = self.inside.control.lease_word();
-        let mut left = nanoseconds;
-        loop {
-            let part = left.min(CHECK_NS);
-            sys::wait_while(word, turn, part);
-            left -= part;
-            if left == 0 || Lease::turn(word.load(Acquire)) != turn || self.has_daemon_ended() {
-                break;
-            }
-        }
+        sys::wait_while(self.inside.control.lease_word(), turn, nanoseconds);
     }
 
     fn ring(&self) {

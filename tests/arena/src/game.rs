@@ -11,7 +11,7 @@ use tranche_shm::lease::Lease;
 use tranche_timeshare::{Account, Rounds, SliceSite};
 
 use crate::S;
-use crate::program::{self, CHECK, Life};
+use crate::program::{self, Life};
 use crate::report::Report;
 use crate::setup::{Action, Policy, Setup, name, permille};
 use crate::world::{Event, Sleep, World};
@@ -60,6 +60,17 @@ impl SliceSite for Premises {
         self.world.slices[self.tenant].control().set_lease(lease);
         self.world.report.borrow_mut().leases += 1;
         if lease.open {
+            self.wake();
+        }
+    }
+
+    fn announce(&self, next: Option<(Lease, Instant)>, wakes: bool) {
+        let control = self.world.slices[self.tenant].control();
+        match next {
+            Some((lease, at)) => control.announce(lease, at.nanos()),
+            None => control.withdraw(),
+        }
+        if wakes {
             self.wake();
         }
     }
@@ -214,13 +225,6 @@ impl Game {
             Action::DaemonDies => {
                 self.rounds = None;
                 world.daemon_ended.set(true);
-                for (thread, its) in world.threads.iter().enumerate() {
-                    if let Sleep::Turn(at) = its.sleep.get() {
-                        let at = at.min(world.now.get() + CHECK);
-                        its.sleep.set(Sleep::Turn(at));
-                        world.act_at(thread, at);
-                    }
-                }
             }
             Action::DaemonReturns => self.daemon_begins(),
         }

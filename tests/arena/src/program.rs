@@ -9,7 +9,6 @@ use tranche_policy::{Awaited, Grant, Host, Launch, LaunchTarget, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
-use crate::MS;
 use crate::chance::Chance;
 use crate::lies::{self, Lie, Lies};
 use crate::load::Load;
@@ -195,9 +194,6 @@ impl Thread<'_> {
     }
 }
 
-/// Interval in which the shim tests if the daemon has ended.
-pub(crate) const CHECK: u64 = 25 * MS;
-
 impl Host for Thread<'_> {
     fn now_ns(&self) -> u64 {
         self.now()
@@ -211,8 +207,8 @@ impl Host for Thread<'_> {
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
         let word = self.world.slices[self.its().tenant].reader().lease_word().load(Relaxed);
         if Lease::turn(word) == turn {
-            let most = if self.world.daemon_ended.get() { CHECK } else { nanoseconds };
-            self.sleep(Sleep::Turn(self.now() + nanoseconds.min(most)));
+            let late = self.world.wakes(self.world.setup.delays.nap);
+            self.sleep(Sleep::Turn(late + nanoseconds));
         }
     }
 

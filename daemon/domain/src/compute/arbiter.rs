@@ -25,6 +25,8 @@ pub struct Arbiter {
     sheet: Sheet,
     now: Instant,
     charged: Instant,
+    /// Next time at which a slice opens by itself.
+    next_begin: Option<Instant>,
 }
 
 impl Arbiter {
@@ -38,6 +40,7 @@ impl Arbiter {
             sheet: Sheet::new(),
             now: beginning,
             charged: beginning,
+            next_begin: None,
         }
     }
 
@@ -162,15 +165,19 @@ impl Arbiter {
         self.foretell(now);
         let sheet = core::mem::take(&mut self.sheet);
         let (sheet, look_again) = Round::new(now, &self.rules, &self.slices, &self.gpus, sheet).decide();
-        let mut decision = Decision { leases: Vec::new(), look_again };
+        let mut decision = Decision { leases: Vec::new(), next: Vec::new(), look_again };
         for (((name, member), verdict), keeps) in
             self.slices.iter_mut().zip(&sheet.verdicts).zip(&sheet.keeps)
         {
-            member.keeps = *keeps;
+            (member.keeps, member.keeps_until) = (*keeps, None);
             if member.obey(now, *verdict, &self.rules) {
                 decision.leases.push((name.clone(), verdict.lease));
             }
+            if let Some(next) = member.expect(verdict) {
+                decision.next.push((name.clone(), next));
+            }
         }
+        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.begins_at()).min();
         for at in &sheet.interrupts {
             self.slices[*at].1.interrupt(&self.rules);
         }
@@ -210,7 +217,24 @@ impl Arbiter {
 
     fn pass(&mut self, now: Instant) -> Instant {
         self.now = self.now.max(now);
+        if self.next_begin.is_some_and(|at| at <= self.now) {
+            self.begin_announced();
+        }
         self.now
+    }
+
+    /// Opens the slices whose time for that has come. Those that they waited for keep nothing from them any more.
+    fn begin_announced(&mut self) {
+        for at in 0..self.slices.len() {
+            let Some(began) = self.slices[at].1.begin(self.now) else { continue };
+            for place in 0..self.slices[at].1.neighbours.len() {
+                let other = self.slices[at].1.neighbours[place];
+                let other = &mut self.slices[other].1;
+                let until = other.keeps_until.map_or(began, |until| until.min(began));
+                other.keeps_until = Some(until.max(self.charged));
+            }
+        }
+        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.begins_at()).min();
     }
 
     fn find(&self, name: &SliceName) -> Result<usize, usize> {

@@ -8,7 +8,7 @@ mod game;
 use super::*;
 use crate::compute::latency::Latency;
 use crate::compute::priority::Priority;
-use crate::compute::terms::{ComputeMode, Gang};
+use crate::compute::terms::{ComputeMode, Gang, NextLease};
 use alloc::format;
 use alloc::vec;
 use any::{Event, any_event, any_players, fair_players, requests};

@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use crate::compute::history::UseHistory;
 use crate::compute::latency::Waits;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{ComputeTerms, LeaseDecision, Observed};
+use crate::compute::terms::{ComputeTerms, LeaseDecision, NextLease, Observed};
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::verdict::{DecisionReason, SliceDecision};
+use crate::compute::verdict::{DecisionReason, Opening, SliceDecision};
 use crate::units::Permille;
 use dryness::Dryness;
 use wait::TargetWait;
@@ -22,6 +22,9 @@ use wait::TargetWait;
 ///
 /// The hardware changes contexts when a time slice is over, not when the other launches.
 const TAIL: Nanos = Nanos::micros(500);
+
+/// Least change of a likely time that is announced.
+const MOVED: Nanos = Nanos::millis(1);
 
 /// The scheduler's state of one slice.
 #[derive(Clone, Debug)]
@@ -36,6 +39,12 @@ pub(super) struct SliceState {
     pub(super) seen: Observed,
     /// Last lease that was decided for it, if any.
     pub(super) told: Option<LeaseDecision>,
+    /// Its next opening, which comes by itself.
+    next: Option<Opening>,
+    /// Lease that was announced to its threads.
+    announced: Option<NextLease>,
+    /// Its opening came by itself since the last decision.
+    pub(super) began: bool,
     /// Its busy times up to the last charge; `None` until it was first observed.
     counted: Option<Vec<Nanos>>,
     /// Busy time on each of its GPUs since the last charge, then the part of it that is charged.
@@ -83,6 +92,8 @@ pub(super) struct SliceState {
     hollow: bool,
     /// Another slice waits because of it, so that all the time that passes is charged to it.
     pub(super) keeps: bool,
+    /// End of the time for which that holds: the other began by itself.
+    pub(super) keeps_until: Option<Instant>,
     /// It was opened beside others without a turn, as it had work and made no progress.
     pub(super) beside: bool,
     /// It was opened beside others since its last turn.
@@ -146,6 +157,9 @@ impl SliceState {
             mates: Vec::new(),
             seen: Observed::default(),
             told: None,
+            next: None,
+            announced: None,
+            began: false,
             counted: None,
             used: vec![Nanos::ZERO; gpus],
             hides: false,
@@ -169,6 +183,7 @@ impl SliceState {
             confirmed: vec![(None, now); gpus],
             hollow: false,
             keeps: false,
+            keeps_until: None,
             beside: false,
             trailed: false,
             slack: Nanos::ZERO,
@@ -291,19 +306,59 @@ impl SliceState {
         !self.wants() && self.wanted_at.is_none_or(|at| now.since(at) > rules.hysteresis + busy)
     }
 
+    /// Time of its next opening, if that comes by itself.
+    pub(super) fn begins_at(&self) -> Option<Instant> {
+        self.next.map(|next| next.at)
+    }
+
+    /// Opens by itself, if the time for it has come. Returns that time.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Instant> {
+        let next = self.next.take_if(|next| next.at <= now)?;
+        self.announced = None;
+        self.told = Some(next.lease);
+        (self.fills, self.spared, self.reason) = (next.fills, next.spared, DecisionReason::Running);
+        (self.beside, self.trailed, self.began) = (false, false, true);
+        self.open(next.at, next.spared);
+        self.had_waited = true;
+        self.waits_since = None;
+        Some(next.at)
+    }
+
+    fn open(&mut self, now: Instant, spared: bool) {
+        self.wait.end(now, self.terms.latency);
+        (self.opened_at, self.was_spared) = (now, spared);
+        self.had_waited = self.seen.waiting;
+        self.worked = false;
+        (self.turn, self.cost) = (Nanos::ZERO, Nanos::ZERO);
+        self.woke = false;
+        if self.seen.outstanding == Nanos::ZERO {
+            self.progressed_at = now;
+        }
+    }
+
+    /// Takes in what a decision announces. Returns it if it is another than before.
+    pub(super) fn expect(&mut self, verdict: &SliceDecision) -> Option<Option<NextLease>> {
+        self.next = verdict.next;
+        let opening = verdict.next.map(|next| NextLease { lease: next.lease, at: next.at });
+        let likely = || verdict.likely.map(|at| NextLease { lease: verdict.lease, at });
+        let next = opening.or_else(likely);
+        let is_same = match (self.announced, next) {
+            (Some(before), Some(next)) if before.lease == next.lease && !next.lease.open => {
+                before.at.since(next.at).max(next.at.since(before.at)) < MOVED
+            }
+            (before, next) => before == next,
+        };
+        (!is_same).then(|| {
+            self.announced = next;
+            next
+        })
+    }
+
     /// Takes in a decision. Returns true if its lease is another than before.
     pub(super) fn obey(&mut self, now: Instant, verdict: SliceDecision, rules: &Rules) -> bool {
         let (was, is) = (self.is_open(), verdict.lease.open);
         if is && !was {
-            self.wait.end(now, self.terms.latency);
-            (self.opened_at, self.was_spared) = (now, verdict.spared);
-            self.had_waited = self.seen.waiting;
-            self.worked = false;
-            (self.turn, self.cost) = (Nanos::ZERO, Nanos::ZERO);
-            self.woke = false;
-            if self.seen.outstanding == Nanos::ZERO {
-                self.progressed_at = now;
-            }
+            self.open(now, verdict.spared);
         }
         if was && !is {
             self.closed_at = now;
@@ -332,7 +387,8 @@ impl SliceState {
         self.beside = verdict.beside;
         self.trailed = verdict.beside || self.trailed && !is;
         self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
-        self.told.replace(verdict.lease) != Some(verdict.lease)
+        let began = core::mem::take(&mut self.began);
+        self.told.replace(verdict.lease) != Some(verdict.lease) || began
     }
 
     /// Counts of its waits.

@@ -128,11 +128,24 @@ pub struct LeaseDecision {
     pub frozen: bool,
 }
 
+/// Announced successor of a closed lease, unless another decision comes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextLease {
+    /// An open one holds from that time on without another decision.
+    ///
+    /// A closed one means that an opening is likely about then.
+    pub lease: LeaseDecision,
+    /// Time of its beginning.
+    pub at: Instant,
+}
+
 /// Result of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Leases that change, each slice at most once. Those that close come first.
+    /// Leases that change or came into force by themselves, each slice at most once. Those that close come first.
     pub leases: Vec<(SliceName, LeaseDecision)>,
+    /// Announcements that change, each slice at most once; `None` takes one back.
+    pub next: Vec<(SliceName, Option<NextLease>)>,
     /// Time of the next decision without an event before; `None` if only an event can change it.
     pub look_again: Option<Instant>,
 }

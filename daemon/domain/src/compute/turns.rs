@@ -3,6 +3,7 @@
 //! Each decision is made anew from the present state, in three steps: slices that keep their turn, slices that get one, and
 //! those of them that may begin because the work of the former holder is nearly done.
 
+mod handover;
 mod leases;
 mod order;
 
@@ -18,6 +19,8 @@ use crate::units::Permille;
 
 /// Shortest time for which an alarm is set.
 const GLANCE: Nanos = Nanos::micros(50);
+/// Longest time between two decisions while work of unknown length is outstanding.
+const UNKNOWN: Nanos = Nanos::micros(500);
 
 /// Buffers of one decision, used again for the next.
 #[derive(Clone, Debug, Default)]

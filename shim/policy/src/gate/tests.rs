@@ -36,6 +36,42 @@ fn a_closed_gate_holds_a_launch_until_it_is_opened_and_rings() {
     assert!(world.tally(Tally::WaitedNs) >= 120 * MS);
 }
 
+/// Wait of a launch at a closed gate.
+///
+/// Another lease was announced for the 30th millisecond.
+fn wait_for_announced(world: &World, next: Lease) -> u64 {
+    let before = world.now.get();
+    world.daemon().announce(next, before + 30 * MS);
+    world.orders.borrow_mut().push((before + 120 * MS, OPEN));
+    world.launch_after(0);
+    world.now.get() - before
+}
+
+#[test]
+fn a_closed_gate_opens_by_itself_at_the_announced_time() {
+    let world = World::new(CLOSED);
+    assert_eq!(wait_for_announced(&world, OPEN), 30 * MS);
+    // What passes then passes under the lease that was announced, until another decision.
+    let before = world.now.get();
+    world.launch_after(0);
+    assert_eq!(world.now.get(), before, "as many as that allows");
+    world.daemon().set_lease(CLOSED);
+    let before = world.now.get();
+    world.orders.borrow_mut().push((before + 60 * MS, OPEN));
+    world.launch_after(0);
+    assert!(world.now.get() - before >= 60 * MS, "it is void under another lease");
+}
+
+#[test]
+fn an_announced_lease_opens_no_gate_if_it_is_closed_or_of_another_clock_or_the_slice_frozen() {
+    assert!(wait_for_announced(&World::new(CLOSED), CLOSED) >= 120 * MS, "opening is only likely then");
+    assert!(wait_for_announced(&World::new(Lease { frozen: true, ..CLOSED }), OPEN) >= 120 * MS);
+    let world = World::new(CLOSED);
+    world.daemon_ahead.set(-3600 * 1000 * MS as i64);
+    world.pass(0);
+    assert!(wait_for_announced(&world, OPEN) >= 120 * MS, "the time is of another namespace");
+}
+
 #[test]
 fn what_is_outstanding_stays_within_the_depth_and_one_launch() {
     for kernel in [5_000, 50_000, 300_000, MS, 7 * MS] {

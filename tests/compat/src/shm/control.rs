@@ -37,6 +37,10 @@ pub(super) fn describe(description: &mut Description) {
         it.occupy(slot(5), ProcessIdentity { pid: 0x7172, start_time: 0x7374_7576, inner_pid: 0x77 });
     });
     act("seat vacate(slot 5)", &|it| it.vacate(slot(5)));
+    act("next lease: announce(open, 0x8182)", &|it| {
+        it.announce(Lease { open: true, ..leases()[0].1 }, 0x8182);
+    });
+    act("next lease: withdraw()", &|it| it.withdraw());
     for (name, lease) in leases() {
         act(&format!("lease: set_lease({name})"), &|it| it.set_lease(lease));
     }

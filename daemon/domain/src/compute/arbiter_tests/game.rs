@@ -92,6 +92,8 @@ pub(super) struct Game {
     pub(super) players: Vec<Player>,
     began: Instant,
     leases: Vec<LeaseDecision>,
+    /// Leases that were announced to follow.
+    next: Vec<Option<NextLease>>,
     /// Rest of the kernels that each has launched.
     left: Vec<Nanos>,
     busy: Vec<Vec<Nanos>>,
@@ -118,6 +120,7 @@ impl Game {
             players: players.to_vec(),
             began: now,
             leases: vec![LeaseDecision::default(); players.len()],
+            next: vec![None; players.len()],
             left: vec![Nanos::ZERO; players.len()],
             busy,
             past: vec![Vec::new(); players.len()],
@@ -146,6 +149,10 @@ impl Game {
 
     fn launch(&mut self) {
         for at in 0..self.players.len() {
+            let is_due = |next: &mut NextLease| next.lease.open && next.at <= self.now;
+            if let Some(next) = self.next[at].take_if(is_due) {
+                self.leases[at] = next.lease;
+            }
             let LeaseDecision { open, least, .. } = self.leases[at];
             let most = KERNEL.scaled(u64::from(least), 1);
             while open && self.has_work(at) && self.left[at] + KERNEL <= most {
@@ -170,9 +177,14 @@ impl Game {
             self.arbiter.observe(self.now, &name(at), seen);
         }
         let decision = self.arbiter.decide(self.now);
+        let place = |slice: &SliceName| {
+            (0..self.players.len()).find(|at| name(*at) == *slice).expect("it was admitted")
+        };
         for (slice, lease) in &decision.leases {
-            let at = (0..self.leases.len()).find(|at| name(*at) == *slice).expect("it was admitted");
-            self.leases[at] = *lease;
+            self.leases[place(slice)] = *lease;
+        }
+        for (slice, next) in &decision.next {
+            self.next[place(slice)] = *next;
         }
         let told = (0..3).map(|number| sum_of_shares(&self.arbiter, self.now, gpu(number)));
         self.most_told = told.fold(self.most_told, u32::max);

@@ -35,15 +35,21 @@ impl SliceState {
         rules: &Rules,
     ) -> Nanos {
         let used = most(&self.used);
+        let kept = self.kept_of(now, passed);
         // Use in another record at the same time does not lower its charge; use that NVML saw does.
         let had = if hidden { most(&self.said).min(passed) } else { used };
-        let charged = used + self.beyond_slack(now, had, passed, rules);
-        if self.has_turn() && self.worked && self.seen.waiting && self.seen.outstanding == Nanos::ZERO {
-            self.dryness.add(passed);
+        let charged = used + self.beyond_slack(now, had, (passed, kept), rules);
+        if self.has_turn() {
+            // A queue of one launch is always empty in between.
+            let queues = self.told.is_some_and(|lease| lease.least > 1)
+                || !self.is_erratic(rules)
+                || !self.mates.is_empty();
+            let dry = queues && self.worked && self.seen.waiting && self.seen.outstanding == Nanos::ZERO;
+            self.dryness.add(passed, dry);
         }
         self.worked |= used > Nanos::ZERO;
         let from = Instant::from_nanos(now.nanos().saturating_sub(passed.get()));
-        self.kept.add(from, now, if self.keeps { passed } else { Nanos::ZERO });
+        self.kept.add(from, now, kept);
         if used > Nanos::ZERO {
             for ((history, used), said) in self.history.iter_mut().zip(&self.used).zip(&self.said) {
                 history.add(from, now, *used.min(said));
@@ -62,12 +68,24 @@ impl SliceState {
         charged
     }
 
+    /// Part of a time that passed in which others waited because of it.
+    fn kept_of(&self, now: Instant, passed: Nanos) -> Nanos {
+        let after = self.keeps_until.map_or(Nanos::ZERO, |until| now.since(until));
+        if self.keeps { passed - after } else { Nanos::ZERO }
+    }
+
     /// Time that it kept from others without using it, beyond its slack.
     ///
     /// Slack covers hand-overs and the gaps of a program that waits for its own work. All slices of a GPU together
     /// earn [`Rules::slack`] of the time, each by its request, and [`Rules::gaps`] of what NVML saw them compute. Use in
     /// a record earns slack only where NVML has no sample.
-    fn beyond_slack(&mut self, now: Instant, used: Nanos, passed: Nanos, rules: &Rules) -> Nanos {
+    fn beyond_slack(
+        &mut self,
+        now: Instant,
+        used: Nanos,
+        (passed, kept): (Nanos, Nanos),
+        rules: &Rules,
+    ) -> Nanos {
         let by_request =
             passed.scaled(u64::from(rules.slack) * u64::from(self.terms.request.get()), 1_000_000);
         let computed = match self.computed(now, rules) {
@@ -76,10 +94,7 @@ impl SliceState {
         };
         let by_use = computed.scaled(u64::from(rules.gaps), 1000);
         self.slack = (self.slack + by_request + by_use).min(rules.most_slack);
-        if !self.keeps {
-            return Nanos::ZERO;
-        }
-        let unused = passed - used;
+        let unused = kept - used;
         let forgiven = unused.min(self.slack);
         self.slack = self.slack - forgiven;
         unused - forgiven

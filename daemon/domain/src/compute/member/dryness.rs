@@ -7,21 +7,32 @@ use crate::compute::time::Nanos;
 /// Its threads wake so late that the queue has ended before.
 const DRY: Nanos = Nanos::micros(200);
 
+/// Length from which a turn counts as several.
+const LONG: Nanos = Nanos::millis(20);
+
 /// Times of its turns in which a slice had no work while a thread of it waited at the open gate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dryness {
     /// In the present turn.
     turn: Nanos,
+    /// Length of the present turn so far.
+    length: Nanos,
     /// In those before, in the mean of about sixteen.
     mean: Nanos,
 }
 
 impl Dryness {
-    pub(super) fn add(&mut self, time: Nanos) {
-        self.turn += time;
+    /// Takes in a time of a turn.
+    pub(super) fn add(&mut self, time: Nanos, dry: bool) {
+        self.turn += if dry { time } else { Nanos::ZERO };
+        self.length += time;
+        if self.length >= LONG {
+            self.end_turn();
+        }
     }
 
     pub(super) fn end_turn(&mut self) {
+        self.length = Nanos::ZERO;
         self.mean = self.mean.scaled(15, 16) + core::mem::take(&mut self.turn).scaled(1, 16);
     }
 
@@ -38,7 +49,7 @@ mod tests {
     #[test]
     fn dry_times_count_until_turns_without_them_came() {
         let mut dryness = Dryness::default();
-        dryness.add(Nanos::millis(6));
+        dryness.add(Nanos::millis(6), true);
         assert!(!dryness.is_much(), "the turn is not over");
         dryness.end_turn();
         assert!(dryness.is_much());

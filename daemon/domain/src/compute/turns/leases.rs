@@ -2,12 +2,11 @@
 
 use crate::compute::terms::LeaseDecision;
 use crate::compute::time::Nanos;
-use crate::compute::turns::{GLANCE, Round};
-use crate::compute::verdict::{DecisionReason, SliceDecision};
+use crate::compute::turns::handover::Begin;
+use crate::compute::turns::{GLANCE, Round, UNKNOWN};
+use crate::compute::verdict::{DecisionReason, Opening, SliceDecision};
 use crate::units::Permille;
 
-/// Longest time between two decisions while work of unknown length is outstanding.
-const UNKNOWN: Nanos = Nanos::micros(500);
 /// Time between two decisions while a slice with a limit may launch and has just become idle.
 const MOMENT: Nanos = Nanos::millis(1);
 /// Time between two decisions while a slice is alone on its GPU.
@@ -18,9 +17,6 @@ const LEISURE: Nanos = Nanos::millis(100);
 const LONG: Nanos = Nanos::millis(5);
 /// The same beside a slice of higher priority, which would wait for both.
 const SHORT: Nanos = Nanos::millis(1);
-
-/// Length of a hardware time slice: a slice that wakes begins beside a launch that takes longer.
-const SLICE: Nanos = Nanos::millis(2);
 
 /// Lease of each slice.
 impl Round<'_> {
@@ -36,13 +32,7 @@ impl Round<'_> {
             self.look_in(self.rules.hysteresis);
             let lease =
                 LeaseDecision { open: true, depth: self.rules.depth, least: 2, bell: false, frozen: false };
-            return SliceDecision {
-                lease,
-                fills: false,
-                spared: false,
-                beside: false,
-                reason: DecisionReason::Running,
-            };
+            return SliceDecision::of(lease, DecisionReason::Running);
         }
         if !member.wants() {
             return self.judge_idle(at, chosen, reason);
@@ -51,18 +41,24 @@ impl Round<'_> {
             // It may launch whenever it can. No slice waits for it.
             let lease =
                 LeaseDecision { open: true, depth: self.rules.overlap, least: 1, bell: true, frozen: false };
-            return SliceDecision { lease, fills: true, spared: false, beside: true, reason };
+            return SliceDecision { fills: true, beside: true, ..SliceDecision::of(lease, reason) };
         }
         if !chosen && self.trails(at) {
             let lease = LeaseDecision { open: true, depth: Nanos::ZERO, least: 1, bell: true, frozen: false };
-            return SliceDecision { lease, fills: true, spared: false, beside: true, reason };
+            return SliceDecision { fills: true, beside: true, ..SliceDecision::of(lease, reason) };
         }
         if !chosen {
             self.look_in(LEISURE); // it may be starving
-            return self.closed(at, reason);
+            return SliceDecision { likely: self.hands_over(at), ..self.closed(at, reason) };
         }
-        if !member.is_open() && !self.is_clear(at) {
-            return self.closed(at, reason);
+        match if member.is_open() { Begin::Now } else { self.begin(at) } {
+            Begin::Now => {}
+            Begin::At(moment) => {
+                let SliceDecision { lease, fills, spared, .. } = self.opened(at);
+                let next = Some(Opening { at: moment, lease, fills, spared });
+                return SliceDecision { next, ..self.closed(at, reason) };
+            }
+            Begin::Unknown => return self.closed(at, reason),
         }
         self.watch_holder(at);
         self.opened(at)
@@ -160,7 +156,7 @@ impl Round<'_> {
             bell: member.seen.outstanding > Nanos::ZERO,
             frozen: member.terms.frozen,
         };
-        SliceDecision { lease, fills: false, spared: false, beside: false, reason }
+        SliceDecision::of(lease, reason)
     }
 
     fn opened(&self, at: usize) -> SliceDecision {
@@ -206,7 +202,9 @@ impl Round<'_> {
             () if beside > 0 && !member.has_limit() => rules.depth.scaled(beside + 1, 1),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
             () if singly && member.is_erratic(rules) => Nanos::ZERO,
-            () if wakes => kernel.scaled(3, 2).max(rules.shallow).min(rules.depth),
+            () if wakes && !(member.runs_dry() && member.mates.is_empty()) => {
+                kernel.scaled(3, 2).max(rules.shallow).min(rules.depth)
+            }
             () if soon.is_some() || contended || member.has_limit() => deep,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
@@ -221,7 +219,7 @@ impl Round<'_> {
             bell: contended || above || member.has_limit(),
             frozen: false,
         };
-        SliceDecision { lease, fills, spared, beside: false, reason: DecisionReason::Running }
+        SliceDecision { fills, spared, ..SliceDecision::of(lease, DecisionReason::Running) }
     }
 
     /// GPU time that a slice may have outstanding, for the sake of others with latency targets.
@@ -256,51 +254,6 @@ impl Round<'_> {
 
 /// Time of the next decision.
 impl Round<'_> {
-    /// Tests if the work that others left on the GPUs of a chosen slice is nearly done.
-    ///
-    /// If not, the next decision comes when it may be.
-    fn is_clear(&mut self, at: usize) -> bool {
-        let runs = self.at(at).runs_on(self.now, self.rules);
-        let mut clear = true;
-        for other in self.others(at) {
-            let member = self.at(other);
-            let left = member.seen.outstanding > Nanos::ZERO && !self.sheet.chosen.contains(&other);
-            if !left || member.overruns(self.now, self.rules) {
-                continue;
-            }
-            let wait = self.still_busy(other);
-            let woke = self.at(at).woke && self.at(at).waits_for_itself();
-            if woke && member.ends.since(self.now) > SLICE {
-                continue; // the hardware lets it in sooner
-            }
-            if wait > Nanos::ZERO {
-                clear = false;
-                self.sheet.keeps[other] |= !runs;
-                let last = member.is_predictable() && member.seen.outstanding <= member.seen.kernel;
-                self.look_in(if last { wait } else { wait.scaled(1, 2) });
-            }
-        }
-        clear
-    }
-
-    /// Time for which others wait for a slice; zero if the next may begin.
-    fn still_busy(&self, at: usize) -> Nanos {
-        let member = self.at(at);
-        let left = member.ends.since(self.now);
-        if self.rules.strict_drain {
-            return left.max(GLANCE);
-        }
-        let overdue = self.now.since(member.ends);
-        if member.is_predictable() && overdue <= self.rules.overlap {
-            let early = self.rules.overlap.min(member.seen.kernel.scaled(1, 2).max(GLANCE + GLANCE));
-            // No thread wakes from a sleep as short as that in time.
-            return if left <= early + GLANCE { Nanos::ZERO } else { left - early };
-        }
-        // The length of the last kernel is unknown: looks become rarer the longer it lasts.
-        let since = if member.is_predictable() { overdue } else { self.now.since(member.closed_at) };
-        since.scaled(1, 8).clamp(GLANCE + GLANCE, UNKNOWN)
-    }
-
     fn watch_holder(&mut self, at: usize) {
         let member = self.at(at);
         if let Some(turns) = member.limit_turns_in(self.rules) {

@@ -173,7 +173,7 @@ impl Host for World {
         self.pass(nanoseconds);
     }
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
-        let mut left = if self.has_daemon_ended() { nanoseconds.min(25 * MS) } else { nanoseconds };
+        let mut left = nanoseconds;
         while left > 0 && Lease::turn(self.daemon().reader().lease_word().load(Relaxed)) == turn {
             self.pass(left.min(MS));
             left -= left.min(MS);
