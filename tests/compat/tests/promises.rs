@@ -66,6 +66,7 @@ const COVERED_ELSEWHERE: &[&str] = &[
     "changed",
     "turn",
     "decode",
+    "next_lease",
     "has_room",
     "pending",
     "outstanding",

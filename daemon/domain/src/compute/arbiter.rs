@@ -169,15 +169,15 @@ impl Arbiter {
         for (((name, member), verdict), keeps) in
             self.slices.iter_mut().zip(&sheet.verdicts).zip(&sheet.keeps)
         {
-            (member.keeps, member.keeps_until) = (*keeps, None);
+            member.keeps = keeps.then_some(Instant::from_nanos(u64::MAX));
             if member.obey(now, *verdict, &self.rules) {
                 decision.leases.push((name.clone(), verdict.lease));
             }
-            if let Some(next) = member.expect(verdict) {
+            if let Some(next) = member.announcement.replace(verdict) {
                 decision.next.push((name.clone(), next));
             }
         }
-        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.begins_at()).min();
+        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.announcement.begins_at()).min();
         for at in &sheet.interrupts {
             self.slices[*at].1.interrupt(&self.rules);
         }
@@ -230,11 +230,10 @@ impl Arbiter {
             for place in 0..self.slices[at].1.neighbours.len() {
                 let other = self.slices[at].1.neighbours[place];
                 let other = &mut self.slices[other].1;
-                let until = other.keeps_until.map_or(began, |until| until.min(began));
-                other.keeps_until = Some(until.max(self.charged));
+                other.keeps = other.keeps.map(|until| until.min(began));
             }
         }
-        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.begins_at()).min();
+        self.next_begin = self.slices.iter().filter_map(|(_, member)| member.announcement.begins_at()).min();
     }
 
     fn find(&self, name: &SliceName) -> Result<usize, usize> {

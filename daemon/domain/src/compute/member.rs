@@ -1,7 +1,9 @@
 //! The scheduler's state of one slice.
 
+mod announcement;
 mod charge;
 mod dryness;
+mod trial;
 mod wait;
 mod work;
 
@@ -11,20 +13,19 @@ use alloc::vec::Vec;
 use crate::compute::history::UseHistory;
 use crate::compute::latency::Waits;
 use crate::compute::rules::Rules;
-use crate::compute::terms::{ComputeTerms, LeaseDecision, NextLease, Observed};
+use crate::compute::terms::{ComputeTerms, LeaseDecision, Observed};
 use crate::compute::time::{Instant, Nanos};
-use crate::compute::verdict::{DecisionReason, Opening, SliceDecision};
+use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
+use announcement::Announcement;
 use dryness::Dryness;
+use trial::Trial;
 use wait::TargetWait;
 
 /// Time that work of a closed slice has on the GPU before work that another launched after its closing.
 ///
 /// The hardware changes contexts when a time slice is over, not when the other launches.
 const TAIL: Nanos = Nanos::micros(500);
-
-/// Least change of a likely time that is announced.
-const MOVED: Nanos = Nanos::millis(1);
 
 /// The scheduler's state of one slice.
 #[derive(Clone, Debug)]
@@ -39,12 +40,7 @@ pub(super) struct SliceState {
     pub(super) seen: Observed,
     /// Last lease that was decided for it, if any.
     pub(super) told: Option<LeaseDecision>,
-    /// Its next opening, which comes by itself.
-    next: Option<Opening>,
-    /// Lease that was announced to its threads.
-    announced: Option<NextLease>,
-    /// Its opening came by itself since the last decision.
-    pub(super) began: bool,
+    pub(super) announcement: Announcement,
     /// Its busy times up to the last charge; `None` until it was first observed.
     counted: Option<Vec<Nanos>>,
     /// Busy time on each of its GPUs since the last charge, then the part of it that is charged.
@@ -79,21 +75,15 @@ pub(super) struct SliceState {
     tail_ends: Instant,
     /// Rest of the time that its work outstanding at its last closing has before that of others.
     pub(super) tail: Nanos,
-    /// The end of the longest wait for what was outstanding at its last closing; `None` once judged.
-    tried_by: Option<Instant>,
-    /// Closings after which its work outlasted the longest wait, less those in time: 0 to 4.
-    /// Each after the first halves the wait.
-    overran: u8,
+    trial: Trial,
     /// Part of the time in which NVML saw its processes compute, and the time of that sample, for each GPU.
     ///
     /// `None` where NVML has no such sample.
     confirmed: Vec<(Option<Permille>, Instant)>,
     /// It keeps the GPU from others while NVML sees it compute nothing: its work is not waited for.
     hollow: bool,
-    /// Another slice waits because of it, so that all the time that passes is charged to it.
-    pub(super) keeps: bool,
-    /// End of the time for which that holds: the other began by itself.
-    pub(super) keeps_until: Option<Instant>,
+    /// End of the time in which another slice waits because of it, so that all that passes is charged to it.
+    pub(super) keeps: Option<Instant>,
     /// It was opened beside others without a turn, as it had work and made no progress.
     pub(super) beside: bool,
     /// It was opened beside others since its last turn.
@@ -157,9 +147,7 @@ impl SliceState {
             mates: Vec::new(),
             seen: Observed::default(),
             told: None,
-            next: None,
-            announced: None,
-            began: false,
+            announcement: Announcement::default(),
             counted: None,
             used: vec![Nanos::ZERO; gpus],
             hides: false,
@@ -178,12 +166,10 @@ impl SliceState {
             drained_by: now + rules.stall + rules.longest + rules.lone_depth.scaled(2, 1),
             tail_ends: now,
             tail: Nanos::ZERO,
-            tried_by: None,
-            overran: 0,
+            trial: Trial::default(),
             confirmed: vec![(None, now); gpus],
             hollow: false,
-            keeps: false,
-            keeps_until: None,
+            keeps: None,
             beside: false,
             trailed: false,
             slack: Nanos::ZERO,
@@ -263,9 +249,9 @@ impl SliceState {
         if idle && !self.is_open() && now.since(self.closed_at) >= rules.drained {
             // Closed, it launches nothing more.
             self.drained_by = self.drained_by.min(now);
-            self.settle(false);
-        } else if !idle && self.tried_by.is_some_and(|by| now > by) {
-            self.settle(true);
+            self.trial.settle(false);
+        } else if !idle && self.trial.is_over(now) {
+            self.trial.settle(true);
         }
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
@@ -287,17 +273,6 @@ impl SliceState {
         }
     }
 
-    /// Judges the work outstanding at its last closing: it is over, or `outlasts` the longest wait.
-    const fn settle(&mut self, outlasts: bool) {
-        if self.tried_by.take().is_some() {
-            self.overran = match self.overran {
-                most @ 4.. if outlasts => most,
-                count if outlasts => count + 1,
-                count => count.saturating_sub(1),
-            };
-        }
-    }
-
     /// Tests if it wanted nothing for a while before this observation.
     ///
     /// A slice alone on its GPU marks few of its launches and shows no work while it is busy.
@@ -306,18 +281,12 @@ impl SliceState {
         !self.wants() && self.wanted_at.is_none_or(|at| now.since(at) > rules.hysteresis + busy)
     }
 
-    /// Time of its next opening, if that comes by itself.
-    pub(super) fn begins_at(&self) -> Option<Instant> {
-        self.next.map(|next| next.at)
-    }
-
     /// Opens by itself, if the time for it has come. Returns that time.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Instant> {
-        let next = self.next.take_if(|next| next.at <= now)?;
-        self.announced = None;
+        let next = self.announcement.take_due(now)?;
         self.told = Some(next.lease);
         (self.fills, self.spared, self.reason) = (next.fills, next.spared, DecisionReason::Running);
-        (self.beside, self.trailed, self.began) = (false, false, true);
+        (self.beside, self.trailed) = (false, false);
         self.open(next.at, next.spared);
         self.had_waited = true;
         self.waits_since = None;
@@ -334,24 +303,6 @@ impl SliceState {
         if self.seen.outstanding == Nanos::ZERO {
             self.progressed_at = now;
         }
-    }
-
-    /// Takes in what a decision announces. Returns it if it is another than before.
-    pub(super) fn expect(&mut self, verdict: &SliceDecision) -> Option<Option<NextLease>> {
-        self.next = verdict.next;
-        let opening = verdict.next.map(|next| NextLease { lease: next.lease, at: next.at });
-        let likely = || verdict.likely.map(|at| NextLease { lease: verdict.lease, at });
-        let next = opening.or_else(likely);
-        let is_same = match (self.announced, next) {
-            (Some(before), Some(next)) if before.lease == next.lease && !next.lease.open => {
-                before.at.since(next.at).max(next.at.since(before.at)) < MOVED
-            }
-            (before, next) => before == next,
-        };
-        (!is_same).then(|| {
-            self.announced = next;
-            next
-        })
     }
 
     /// Takes in a decision. Returns true if its lease is another than before.
@@ -372,9 +323,9 @@ impl SliceState {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
                 let tail = self.seen.outstanding.min(granted).scaled(2, 1);
                 let longest = rules.stall + self.longest(rules).scaled(5, 2);
-                let patience = longest.scaled(1, 1 << self.overran.saturating_sub(1));
+                let patience = self.trial.patience(longest);
                 self.drained_by = now + if self.hollow { Nanos::ZERO } else { patience + tail };
-                self.tried_by = (self.seen.outstanding > Nanos::ZERO).then_some(now + longest + tail);
+                self.trial.begin((self.seen.outstanding > Nanos::ZERO).then_some(now + longest + tail));
                 let kernel = self.seen.kernel.min(rules.longest);
                 let tail = self.seen.outstanding.min(granted.max(kernel)).scaled(2, 1);
                 self.tail_ends = now + tail + rules.overlap;
@@ -387,7 +338,7 @@ impl SliceState {
         self.beside = verdict.beside;
         self.trailed = verdict.beside || self.trailed && !is;
         self.waits_since = if self.wants() && !is { self.waits_since.or(Some(now)) } else { None };
-        let began = core::mem::take(&mut self.began);
+        let began = self.announcement.take_begun();
         self.told.replace(verdict.lease) != Some(verdict.lease) || began
     }
 

@@ -70,8 +70,7 @@ impl SliceState {
 
     /// Part of a time that passed in which others waited because of it.
     fn kept_of(&self, now: Instant, passed: Nanos) -> Nanos {
-        let after = self.keeps_until.map_or(Nanos::ZERO, |until| now.since(until));
-        if self.keeps { passed - after } else { Nanos::ZERO }
+        self.keeps.map_or(Nanos::ZERO, |until| passed - now.since(until))
     }
 
     /// Time that it kept from others without using it, beyond its slack.
