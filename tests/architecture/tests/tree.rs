@@ -19,6 +19,7 @@ const TOP: &[&str] = &[
     "deviceplugin",
     "docs",
     "proto",
+    "rust-toolchain.toml",
     "shim",
     "systemd",
     "tests",
