@@ -149,7 +149,7 @@ impl Daemon {
     pub fn show(&mut self) -> Result<DaemonView, Failure> {
         let mut node = self.node.clone();
         let view = self.ask(PATIENCE, async move { node.show_daemon(v1::ShowDaemonRequest {}).await })?;
-        Ok(view.into())
+        Ok(view.try_into()?)
     }
 
     /// Reloads the daemon's configuration.

@@ -1,77 +1,17 @@
 //! Requests: wire to domain by `TryFrom`, domain to wire by `From`.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
-use tranche_domain::compute::{BadLatency, Latency, Priority};
-use tranche_domain::event::BadSeverity;
-use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadWarning, TerminationPolicy};
+use tranche_domain::compute::{Latency, Priority};
+use tranche_domain::id::GpuSelector;
 use tranche_domain::pod::PodContainer;
-use tranche_domain::request::{BadPriority, BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
-use tranche_domain::units::{AboveWhole, Bytes, Permille};
+use tranche_domain::request::{BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
+use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::ComputeState;
-use tranche_domain::word::BadWord;
 
+use crate::bad_message::BadMessage;
+use crate::mirror::{Field, enumeration, field, mirror};
 use crate::v1;
-
-/// Error of a message without a corresponding domain value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the error texts document them
-pub enum BadMessage {
-    #[error(transparent)]
-    Name(#[from] BadName),
-    #[error(transparent)]
-    Uuid(#[from] BadUuid),
-    #[error(transparent)]
-    Share(#[from] BadShare),
-    #[error(transparent)]
-    Word(#[from] BadWord),
-    #[error(transparent)]
-    Severity(#[from] BadSeverity),
-    #[error(transparent)]
-    Warning(#[from] BadWarning),
-    #[error("a member of a job takes a fraction of a GPU, or whole GPUs, and no bytes of memory")]
-    SizeInBytes,
-    #[error("a job of no command was submitted: say what it is to run after --")]
-    NoCommand,
-    #[error("{0:?} is no absolute path, and a job's working directory has to be one")]
-    Workdir(String),
-    #[error("a job's command, environment and paths have no zero bytes, and names of variables no '='")]
-    Unprintable,
-    #[error("a grace of {} s is too long: at most {} s", .0.as_secs(), TerminationPolicy::LONGEST_GRACE.as_secs())]
-    Grace(Duration),
-    #[error(
-        "a project without a quota was asked for: say how many GPUs it can have whenever it wants, with --quota"
-    )]
-    NoQuota,
-    #[error("the update changes nothing: say what is to be different")]
-    NoProjectChange,
-    #[error("job state {0} is not known to this version")]
-    JobState(i32),
-    #[error("compute: {0}")]
-    Compute(#[from] AboveWhole),
-    #[error(transparent)]
-    Priority(#[from] BadPriority),
-    #[error(transparent)]
-    Latency(#[from] BadLatency),
-    #[error("a slice of no memory was asked for; the smallest is 1 MiB")]
-    NoMemory,
-    #[error("compute mode {0} is not known to this version")]
-    Mode(i32),
-    #[error("compute state {0} is not known to this version")]
-    State(i32),
-    #[error(
-        "the resize changes nothing: give a fraction, a memory size, a compute share, a limit or a priority"
-    )]
-    NoChange,
-}
-
-impl From<BadMessage> for tonic::Status {
-    fn from(bad: BadMessage) -> Self {
-        Self::invalid_argument(bad.to_string())
-    }
-}
 
 impl TryFrom<v1::Share> for Share {
     type Error = BadMessage;
@@ -100,26 +40,14 @@ impl From<Share> for v1::Share {
     }
 }
 
-impl TryFrom<v1::ComputeMode> for ComputeMode {
-    type Error = BadMessage;
+enumeration! { ComputeMode = v1::ComputeMode, Mode: Fair, Strict, BestEffort }
 
-    fn try_from(mode: v1::ComputeMode) -> Result<Self, BadMessage> {
-        Ok(match mode {
-            v1::ComputeMode::Unspecified | v1::ComputeMode::Fair => Self::Fair,
-            v1::ComputeMode::Strict => Self::Strict,
-            v1::ComputeMode::BestEffort => Self::BestEffort,
-        })
-    }
+enumeration! {
+    ComputeState = v1::ComputeState, State: NoWork, Running, OverShare, LimitReached, Frozen, BehindPriority
 }
 
-impl From<ComputeMode> for v1::ComputeMode {
-    fn from(mode: ComputeMode) -> Self {
-        match mode {
-            ComputeMode::Fair => Self::Fair,
-            ComputeMode::Strict => Self::Strict,
-            ComputeMode::BestEffort => Self::BestEffort,
-        }
-    }
+field! {
+    GpuSelector = String: |gpu| gpu.to_string(), gpu.parse()?;
 }
 
 impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
@@ -127,7 +55,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
 
     fn try_from(wire: v1::CreateSliceRequest) -> Result<Self, BadMessage> {
         Ok(Self {
-            mode: mode(wire.compute_mode)?,
+            mode: Field::from_wire(wire.compute_mode)?,
             name: wire.name.map(|name| name.parse()).transpose()?,
             share: wire.share.ok_or(BadShare::Missing)?.try_into()?,
             memory: wire.memory_bytes.map(memory).transpose()?,
@@ -151,7 +79,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             share: Some(request.share.into()),
             memory_bytes: request.memory.map(Bytes::get),
             compute_permille: request.compute.map(Permille::get),
-            compute_mode: v1::ComputeMode::from(request.mode).into(),
+            compute_mode: request.mode.into_wire(),
             gpus: request.gpus.iter().map(ToString::to_string).collect(),
             wait_ms: 0,
             ephemeral: request.ephemeral,
@@ -164,28 +92,8 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
     }
 }
 
-impl TryFrom<v1::PodContainer> for PodContainer {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::PodContainer) -> Result<Self, BadMessage> {
-        Ok(Self {
-            namespace: wire.namespace.parse()?,
-            name: wire.name.parse()?,
-            container: wire.container.parse()?,
-            uid: wire.uid.map(|uid| uid.parse()).transpose()?,
-        })
-    }
-}
-
-impl From<PodContainer> for v1::PodContainer {
-    fn from(pod: PodContainer) -> Self {
-        Self {
-            namespace: pod.namespace.into(),
-            name: pod.name.into(),
-            container: pod.container.into(),
-            uid: pod.uid.map(String::from),
-        }
-    }
+mirror! {
+    PodContainer = v1::PodContainer { namespace, name, container, uid }
 }
 
 impl TryFrom<v1::ResizeSliceRequest> for Resize {
@@ -205,40 +113,6 @@ impl TryFrom<v1::ResizeSliceRequest> for Resize {
     }
 }
 
-impl From<v1::ComputeState> for ComputeState {
-    fn from(state: v1::ComputeState) -> Self {
-        match state {
-            v1::ComputeState::Running => Self::Running,
-            v1::ComputeState::Unspecified | v1::ComputeState::NoWork => Self::NoWork,
-            v1::ComputeState::OverShare => Self::OverShare,
-            v1::ComputeState::LimitReached => Self::LimitReached,
-            v1::ComputeState::Frozen => Self::Frozen,
-            v1::ComputeState::BehindPriority => Self::BehindPriority,
-        }
-    }
-}
-
-impl From<ComputeState> for v1::ComputeState {
-    fn from(state: ComputeState) -> Self {
-        match state {
-            ComputeState::Running => Self::Running,
-            ComputeState::NoWork => Self::NoWork,
-            ComputeState::OverShare => Self::OverShare,
-            ComputeState::LimitReached => Self::LimitReached,
-            ComputeState::Frozen => Self::Frozen,
-            ComputeState::BehindPriority => Self::BehindPriority,
-        }
-    }
-}
-
-pub(crate) fn state(number: i32) -> Result<ComputeState, BadMessage> {
-    v1::ComputeState::try_from(number).map(Into::into).map_err(|_| BadMessage::State(number))
-}
-
-pub(crate) fn mode(number: i32) -> Result<ComputeMode, BadMessage> {
-    v1::ComputeMode::try_from(number).map_err(|_| BadMessage::Mode(number))?.try_into()
-}
-
 fn memory(bytes: u64) -> Result<Bytes, BadMessage> {
     if Bytes::new(bytes).whole_mib() == 0 { Err(BadMessage::NoMemory) } else { Ok(Bytes::new(bytes)) }
 }
@@ -246,6 +120,8 @@ fn memory(bytes: u64) -> Result<Bytes, BadMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::compute::BadLatency;
+    use tranche_domain::request::BadPriority;
 
     fn request() -> SliceRequest {
         SliceRequest {

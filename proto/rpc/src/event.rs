@@ -1,61 +1,22 @@
-//! Events: domain to wire and back.
+//! Events of the node and the users who caused them, to the wire and back.
 
-use tranche_domain::event::{Actor, Event, EventKind};
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::event::{Actor, Event};
 
-use crate::convert::BadMessage;
+use crate::mirror::mirror;
 use crate::v1;
 
-impl From<Event> for v1::Event {
-    fn from(event: Event) -> Self {
-        Self {
-            seq: event.seq,
-            time_unix_ms: event.time_unix_ms,
-            severity: event.severity.as_str().into(),
-            kind: event.kind.into(),
-            slice: event.slice.map(String::from),
-            gpu: event.gpu.map(String::from),
-            pid: event.pid.map(HostPid::get),
-            evidence: event.evidence,
-            actor: event.actor.map(Into::into),
-        }
-    }
-}
+mirror! {
+    Event = v1::Event { seq, time_unix_ms, severity, kind, slice, gpu, pid, evidence, actor }
 
-impl TryFrom<v1::Event> for Event {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::Event) -> Result<Self, BadMessage> {
-        Ok(Self {
-            seq: wire.seq,
-            time_unix_ms: wire.time_unix_ms,
-            severity: wire.severity.parse()?,
-            kind: EventKind::from(wire.kind),
-            slice: wire.slice.map(|name| name.parse()).transpose()?,
-            gpu: wire.gpu.map(|gpu| gpu.parse::<GpuUuid>()).transpose()?,
-            pid: wire.pid.map(HostPid::new),
-            evidence: wire.evidence,
-            actor: wire.actor.map(Into::into),
-        })
-    }
-}
-
-impl From<Actor> for v1::Actor {
-    fn from(Actor { uid, user, pid, command }: Actor) -> Self {
-        Self { uid, user, pid: pid.map(HostPid::get), command }
-    }
-}
-
-impl From<v1::Actor> for Actor {
-    fn from(v1::Actor { uid, user, pid, command }: v1::Actor) -> Self {
-        Self { uid, user, pid: pid.map(HostPid::new), command }
-    }
+    Actor = v1::Actor { uid, user, pid, command }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::event::{EventHistory, Happening};
+    use crate::bad_message::BadMessage;
+    use tranche_domain::event::{EventHistory, EventKind, Happening};
+    use tranche_domain::id::{GpuUuid, HostPid};
 
     #[test]
     fn an_event_survives_the_wire() {

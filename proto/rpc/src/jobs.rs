@@ -1,4 +1,4 @@
-//! Projects and jobs: domain to wire and back.
+//! Conversions of projects and jobs.
 
 mod project;
 mod submission;
@@ -8,7 +8,7 @@ pub use project::ProjectWish;
 
 use tranche_domain::jobs::{JobName, ProjectName};
 
-use crate::convert::BadMessage;
+use crate::mirror::mirror;
 use crate::v1;
 
 /// Selection of jobs to list.
@@ -20,19 +20,6 @@ pub struct JobListing {
     pub name: Option<JobName>,
 }
 
-impl TryFrom<v1::ListJobsRequest> for JobListing {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::ListJobsRequest) -> Result<Self, BadMessage> {
-        Ok(Self {
-            project: wire.project.map(|name| name.parse()).transpose()?,
-            name: wire.name.map(|name| name.parse()).transpose()?,
-        })
-    }
-}
-
-impl From<JobListing> for v1::ListJobsRequest {
-    fn from(listing: JobListing) -> Self {
-        Self { project: listing.project.map(Into::into), name: listing.name.map(Into::into) }
-    }
+mirror! {
+    JobListing = v1::ListJobsRequest { project, name }
 }

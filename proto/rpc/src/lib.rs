@@ -3,16 +3,18 @@
 //! Law: behind `convert` and `view`, nothing sees a protobuf message of a request; in front of it, nothing decides.
 #![forbid(unsafe_code)]
 
+mod bad_message;
 mod connect;
 mod convert;
 mod cordon;
 mod daemon;
 mod event;
 mod jobs;
+mod mirror;
 mod view;
 
+pub use bad_message::BadMessage;
 pub use connect::{ConnectError, OPERATORS, connect, connect_to_jobs};
-pub use convert::BadMessage;
 pub use jobs::{JobListing, ProjectWish};
 
 /// The generated messages and services of `tranche.v1`.

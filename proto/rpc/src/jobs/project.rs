@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tranche_domain::jobs::{Affinity, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
 
-use crate::convert::BadMessage;
+use crate::bad_message::BadMessage;
 use crate::v1;
 
 /// A project to create or to change.

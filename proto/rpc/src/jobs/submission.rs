@@ -7,7 +7,7 @@ use tranche_domain::jobs::{JobKind, JobSpec, JobTerms, LaunchSpec, Size, Submiss
 use tranche_domain::request::{BadShare, Share};
 
 use super::project::millis;
-use crate::convert::BadMessage;
+use crate::bad_message::BadMessage;
 use crate::v1;
 
 impl TryFrom<v1::SubmitJobRequest> for Submission {

@@ -1,124 +1,32 @@
-//! Views of jobs: domain to wire and back.
+//! Conversions of jobs, their members and states.
 
-use tranche_domain::id::{HostPid, SliceName};
-use tranche_domain::jobs::{JobKind, JobState, JobView, MemberView, MilliGpus};
+use tranche_domain::jobs::{JobKind, JobState, JobView, MemberView};
 
-use crate::convert::BadMessage;
+use crate::mirror::{enumeration, field, mirror};
 use crate::v1;
 
-impl From<JobState> for v1::JobState {
-    fn from(state: JobState) -> Self {
-        match state {
-            JobState::Pending => Self::Pending,
-            JobState::Creating => Self::Creating,
-            JobState::Running => Self::Running,
-            JobState::Stopping => Self::Stopping,
-            JobState::Succeeded => Self::Succeeded,
-            JobState::Failed => Self::Failed,
-        }
-    }
+enumeration! { JobState = v1::JobState, JobState: Pending, Creating, Running, Stopping, Succeeded, Failed }
+
+field! {
+    JobKind = bool: |kind| kind == Self::Interactive, if kind { Self::Interactive } else { Self::Training };
 }
 
-fn state(wire: i32) -> Result<JobState, BadMessage> {
-    Ok(match v1::JobState::try_from(wire).map_err(|_| BadMessage::JobState(wire))? {
-        v1::JobState::Unspecified | v1::JobState::Pending => JobState::Pending,
-        v1::JobState::Creating => JobState::Creating,
-        v1::JobState::Running => JobState::Running,
-        v1::JobState::Stopping => JobState::Stopping,
-        v1::JobState::Succeeded => JobState::Succeeded,
-        v1::JobState::Failed => JobState::Failed,
-    })
-}
-
-impl From<JobView> for v1::JobView {
-    fn from(job: JobView) -> Self {
-        Self {
-            project: job.project.into(),
-            name: job.name.into(),
-            state: v1::JobState::from(job.state).into(),
-            reason: job.reason,
-            interactive: job.kind == JobKind::Interactive,
-            preemptible: job.preemptible,
-            priority: job.priority,
-            milligpus_of_member: job.gpus_of_member.get(),
-            parallelism: job.parallelism,
-            completions: job.completions,
-            succeeded: job.succeeded,
-            failed: job.failed,
-            uid: job.uid,
-            submitted_unix_ms: job.submitted_unix_ms,
-            ended_unix_ms: job.ended_unix_ms,
-            members: job.members.into_iter().map(Into::into).collect(),
-            command: job.command,
-            workdir: job.workdir,
-            url: job.url,
-        }
+mirror! {
+    JobView = v1::JobView {
+        project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
+        submitted_unix_ms, ended_unix_ms, members, command, workdir, url;
+        kind: interactive, gpus_of_member: milligpus_of_member
     }
-}
 
-impl TryFrom<v1::JobView> for JobView {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::JobView) -> Result<Self, BadMessage> {
-        Ok(Self {
-            project: wire.project.parse()?,
-            name: wire.name.parse()?,
-            state: state(wire.state)?,
-            reason: wire.reason,
-            kind: if wire.interactive { JobKind::Interactive } else { JobKind::Training },
-            preemptible: wire.preemptible,
-            priority: wire.priority,
-            gpus_of_member: MilliGpus::new(wire.milligpus_of_member),
-            parallelism: wire.parallelism,
-            completions: wire.completions,
-            succeeded: wire.succeeded,
-            failed: wire.failed,
-            uid: wire.uid,
-            submitted_unix_ms: wire.submitted_unix_ms,
-            ended_unix_ms: wire.ended_unix_ms,
-            members: wire.members.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
-            command: wire.command,
-            workdir: wire.workdir,
-            url: wire.url,
-        })
-    }
-}
-
-impl From<MemberView> for v1::MemberView {
-    fn from(member: MemberView) -> Self {
-        Self {
-            index: member.index,
-            state: v1::JobState::from(member.state).into(),
-            reason: member.reason,
-            gpus: member.gpus,
-            slice: member.slice.map(String::from),
-            pid: member.pid.map(HostPid::get),
-            starts: member.starts,
-            started_unix_ms: member.started_unix_ms,
-        }
-    }
-}
-
-impl TryFrom<v1::MemberView> for MemberView {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::MemberView) -> Result<Self, BadMessage> {
-        Ok(Self {
-            index: wire.index,
-            state: state(wire.state)?,
-            reason: wire.reason,
-            gpus: wire.gpus,
-            slice: wire.slice.map(|name| name.parse::<SliceName>()).transpose()?,
-            pid: wire.pid.map(HostPid::new),
-            starts: wire.starts,
-            started_unix_ms: wire.started_unix_ms,
-        })
-    }
+    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bad_message::BadMessage;
+    use tranche_domain::id::HostPid;
+    use tranche_domain::jobs::MilliGpus;
 
     #[test]
     fn a_job_survives_the_wire() {
