@@ -27,7 +27,7 @@ use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, AccessGate, Caller};
 use crate::audit::findings::Audit;
-use crate::config::{Config, OverCap};
+use crate::config::{Config, Foreigners, OverCap};
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::containers::{Described, SliceContainers};
 use crate::context::Contexts;
@@ -104,9 +104,7 @@ pub(crate) struct AgentParts {
     pub(crate) shim: PathBuf,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) contexts: Contexts,
-    pub(crate) over_cap: OverCap,
-    pub(crate) fault_quiet: Duration,
-    pub(crate) audit: Audit,
+    pub(crate) config: Config,
     pub(crate) configured: Option<Configured>,
     pub(crate) described: Option<Described>,
     pub(crate) seals_regions: bool,
@@ -118,7 +116,7 @@ pub(crate) struct AgentParts {
 impl Agent {
     /// The state of a daemon without slices. What is wrong with the driver becomes conditions.
     pub(crate) fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { layout, access, shim, driver, contexts, governor, telemetry, .. } = parts;
+        let AgentParts { layout, access, config, shim, driver, contexts, governor, telemetry, .. } = parts;
         let (facts, gpus) = readable(&*driver, &telemetry.conditions);
         contexts.report(&telemetry.conditions);
         let core = Core {
@@ -140,11 +138,11 @@ impl Agent {
             layout,
             shim,
             facts,
-            over_cap: Mutex::new(parts.over_cap),
+            over_cap: Mutex::new(config.over_cap()),
             configured: parts.configured,
             reaper: Arc::new(Reaper::new(Arc::clone(&telemetry), Arc::clone(&driver), own.clone())),
             faults: Arc::new(FaultMonitor::new(
-                parts.fault_quiet,
+                Duration::from_secs(config.fault_quiet_s),
                 Arc::clone(&driver),
                 gpus.clone(),
                 Arc::clone(&telemetry),
@@ -154,7 +152,7 @@ impl Agent {
             gpu_probe: GpuProbe::default(),
             usage_guard: usage_guard.ok().map(Arc::new),
             seals_regions: parts.seals_regions,
-            audit: parts.audit,
+            audit: Audit::new(config.violations(), config.foreigners == Foreigners::Refuse),
             governor,
             telemetry,
             worker: parts.worker,

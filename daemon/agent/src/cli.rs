@@ -7,7 +7,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
 use nix::sys::signal::SigSet;
@@ -209,12 +208,7 @@ fn run(config: &Config, chosen: ChosenSettings, configured: Configured) -> Resul
         driver,
         contexts,
         seals_regions: true,
-        over_cap: config.over_cap(),
-        violations: config.violations(),
-        foreigners: config.foreigners,
-        fault_quiet: Duration::from_secs(config.fault_quiet_s),
-        ended_jobs: config.ended_jobs(),
-        transfers: config.transfers,
+        config: config.clone(),
         described,
         metrics,
         outstanding: Some(outstanding),

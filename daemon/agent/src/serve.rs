@@ -12,15 +12,13 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::truth::ViolationPolicy;
 use tranche_exposition::BoundListener;
 use tranche_inventory::Driver;
 
 use crate::access::{self, Access, Budgeted};
 use crate::agent::{self, Agent};
 use crate::audit;
-use crate::audit::findings::Audit;
-use crate::config::{Foreigners, OverCap, Retention, Transfers};
+use crate::config::{Config, Retention, Transfers};
 use crate::configuration::Configured;
 use crate::containers::Described;
 use crate::context::{Contexts, PendingMeasurements};
@@ -58,18 +56,8 @@ pub struct Settings {
     /// Uses sealed memory for usage regions where the next daemon could find it. Otherwise they are files, which a
     /// tenant can extend.
     pub seals_regions: bool,
-    /// Policy for slices that stay over their caps.
-    pub over_cap: OverCap,
-    /// Policy for processes that hold or compute more than they report.
-    pub violations: ViolationPolicy,
-    /// Policy for foreign processes.
-    pub foreigners: Foreigners,
-    /// Time for which a GPU has to be healthy until its faults are over.
-    pub fault_quiet: Duration,
-    /// Retention of ended jobs.
-    pub ended_jobs: Retention,
-    /// Treatment of copies and fills.
-    pub transfers: Transfers,
+    /// Configuration at the start, for what is not in another field.
+    pub config: Config,
     /// Description of the node for documents for containers; `None` for no documents.
     pub described: Option<Described>,
     /// Listener for metrics; `None` to serve none.
@@ -180,10 +168,12 @@ struct ServerParts {
 }
 
 fn build(settings: Settings) -> Result<ServerParts, StartError> {
-    let governor =
-        Arc::new(Governor::new(settings.transfers == Transfers::Counted).map_err(StartError::Compute)?);
+    let governor = Arc::new(
+        Governor::new(settings.config.transfers == Transfers::Counted).map_err(StartError::Compute)?,
+    );
     let worker = Worker::start("worker").map_err(StartError::Worker)?;
-    let Settings { layout, ended_jobs, metrics, outstanding, .. } = settings;
+    let Settings { layout, config, metrics, outstanding, .. } = settings;
+    let ended_jobs = config.ended_jobs();
     let telemetry = Arc::new(Telemetry::open(&layout.state));
     if settings.lacks_user {
         telemetry.conditions.set(Condition::RunsAsRoot, ConditionSubject::NODE, ownership::fallback());
@@ -195,9 +185,7 @@ fn build(settings: Settings) -> Result<ServerParts, StartError> {
         shim: settings.shim,
         driver: settings.driver,
         contexts: settings.contexts,
-        over_cap: settings.over_cap,
-        fault_quiet: settings.fault_quiet,
-        audit: Audit::new(settings.violations, settings.foreigners == Foreigners::Refuse),
+        config,
         configured: settings.configured,
         described: settings.described,
         governor: Arc::clone(&governor),

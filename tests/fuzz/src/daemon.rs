@@ -18,10 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
-use tranche_agent::{
-    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, OverCap, Retention, Settings, Transfers, serve,
-};
-use tranche_domain::truth::ViolationPolicy;
+use tranche_agent::{Access, Config, Contexts, DaemonPaths, DaemonScope, Settings, serve};
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::{ScriptedDriver, v100};
 use tranche_rpc::v1::{self, node_client::NodeClient};
@@ -163,12 +160,7 @@ fn settings(layout: DaemonPaths, shim: std::path::PathBuf) -> Settings {
         driver: Arc::new(ScriptedDriver::new(vec![v100(0)])),
         contexts: Contexts::assumed(Bytes::mib(1)),
         seals_regions: false,
-        over_cap: OverCap::Report,
-        violations: ViolationPolicy::Report,
-        foreigners: Foreigners::Report,
-        fault_quiet: Duration::from_secs(2),
-        ended_jobs: Retention::DEFAULT,
-        transfers: Transfers::Uncounted,
+        config: Config { fault_quiet_s: 2, ..Config::default() },
         described: None,
         metrics: None,
         outstanding: None,

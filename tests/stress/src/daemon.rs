@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use tranche_agent::{
-    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, OverCap, Retention, Settings, Transfers, serve,
-};
-use tranche_domain::truth::ViolationPolicy;
+use tranche_agent::{Access, Config, Contexts, DaemonPaths, DaemonScope, Settings, serve};
 use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
@@ -36,12 +33,7 @@ pub fn run(place: &Path, aim: Option<Aim>) -> Result<(), Box<dyn std::error::Err
         driver: Arc::from(tranche_inventory::open(None)),
         contexts: Contexts::assumed(Bytes::new(context)),
         seals_regions: false,
-        over_cap: OverCap::Report,
-        violations: ViolationPolicy::Report,
-        foreigners: Foreigners::Report,
-        fault_quiet: Duration::from_secs(60),
-        ended_jobs: Retention::DEFAULT,
-        transfers: Transfers::Uncounted,
+        config: Config::default(),
         described: None,
         metrics: None,
         outstanding: None,

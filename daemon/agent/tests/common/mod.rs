@@ -16,12 +16,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tranche_agent::{
-    Access, Contexts, DaemonPaths, DaemonScope, Foreigners, Locks, OverCap, Retention, Settings, Transfers,
-    serve,
-};
+use tranche_agent::{Access, Config, Contexts, DaemonPaths, DaemonScope, Locks, Settings, serve};
 use tranche_domain::id::HostPid;
-use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_inventory::scripted::ScriptedDriver;
 use tranche_rpc::v1::{self, node_client::NodeClient};
@@ -76,11 +72,11 @@ impl DaemonDirectories {
 
     /// Starts a daemon in these directories.
     pub(crate) fn start(&self, driver: &ScriptedDriver) -> RunningDaemon {
-        self.start_with(driver, OverCap::Report)
+        self.start_with(driver, Config::default())
     }
 
-    /// Starts a daemon with this policy for slices over their caps.
-    pub(crate) fn start_with(&self, driver: &ScriptedDriver, over_cap: OverCap) -> RunningDaemon {
+    /// Starts a daemon with this configuration, in which faults are over sooner.
+    pub(crate) fn start_with(&self, driver: &ScriptedDriver, config: Config) -> RunningDaemon {
         let layout = DaemonPaths {
             runtime: self.runtime(),
             state: self.state(),
@@ -97,12 +93,7 @@ impl DaemonDirectories {
             driver: Arc::new(driver.clone()),
             contexts: Contexts::assumed(Bytes::mib(308)),
             seals_regions: true,
-            over_cap,
-            violations: ViolationPolicy::Report,
-            foreigners: Foreigners::Report,
-            fault_quiet: FAULT_QUIET,
-            ended_jobs: Retention::DEFAULT,
-            transfers: Transfers::Uncounted,
+            config: Config { fault_quiet_s: FAULT_QUIET.as_secs(), ..config },
             described: None,
             metrics: None,
             outstanding: None,

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use super::*;
-use tranche_agent::OverCap;
+use tranche_agent::{Config, OverCapPolicy};
 
 fn device(view: &v1::NodeView) -> &v1::SliceDeviceView {
     &view.slices[0].devices[0]
@@ -147,8 +147,10 @@ fn slice_shrunk_below_its_use_is_not_killed() {
 #[test]
 fn kill_policy_ends_the_largest_process_after_grace() {
     let (place, driver) = (DaemonDirectories::new(), one_gpu());
-    let grace = Duration::from_millis(300);
-    let mut daemon = place.start_with(&driver, OverCap::Kill { grace });
+    let grace = Duration::from_secs(1);
+    let config =
+        Config { over_cap: OverCapPolicy::Kill, over_cap_grace_s: grace.as_secs(), ..Config::default() };
+    let mut daemon = place.start_with(&driver, config);
     let [mut small, mut large] = populated(&place, &mut daemon);
     assert_eq!((small.tell("alloc 4000"), large.tell("alloc 10000")), ("ok".into(), "ok".into()));
     let begun = Instant::now();
