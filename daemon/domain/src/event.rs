@@ -49,16 +49,9 @@ impl fmt::Display for Severity {
 }
 
 /// Error for a text that names no severity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a severity of an event: those are info, warning and error")]
 pub struct BadSeverity(pub String);
-
-impl fmt::Display for BadSeverity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a severity of an event: those are info, warning and error", self.0)
-    }
-}
-
-impl core::error::Error for BadSeverity {}
 
 impl FromStr for Severity {
     type Err = BadSeverity;

@@ -20,21 +20,11 @@ impl SliceName {
 }
 
 /// Error for a text that is not a slice name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} cannot name a slice: use 1 to 63 of a-z, 0-9, '-', '.' and '_', beginning and ending with a letter or digit"
+)]
 pub struct BadName(pub String);
-
-impl fmt::Display for BadName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} cannot name a slice: use 1 to 63 of a-z, 0-9, '-', '.' and '_', \
-             beginning and ending with a letter or digit",
-            self.0
-        )
-    }
-}
-
-impl core::error::Error for BadName {}
 
 impl FromStr for SliceName {
     type Err = BadName;
@@ -88,16 +78,9 @@ impl GpuUuid {
 }
 
 /// Error for a text that is not a GPU's UUID.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a GPU UUID (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)")]
 pub struct BadUuid(pub String);
-
-impl fmt::Display for BadUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a GPU UUID (GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx)", self.0)
-    }
-}
-
-impl core::error::Error for BadUuid {}
 
 impl FromStr for GpuUuid {
     type Err = BadUuid;

@@ -90,49 +90,30 @@ impl fmt::Display for Fraction {
 }
 
 /// Reason for which a text or number is not a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadShare {
     /// The text is no number.
+    #[error("{0:?} is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2")]
     NotANumber(String),
     /// The number is zero or less.
+    #[error("{0:?} is no part of a GPU: the smallest fraction is 0.001")]
     Nothing(String),
     /// More than one GPU, but not a whole number of them.
+    #[error(
+        "{0:?} is more than one GPU but not a whole number: a fraction never straddles GPUs; \
+         ask for 0.001 to 0.999 of one, or for whole GPUs such as 2"
+    )]
     NotWhole(String),
     /// More precise than a thousandth.
+    #[error("{0:?} is finer than a thousandth of a GPU: use at most three decimals")]
     TooFine(String),
     /// A fraction outside 1 to 999 permille.
+    #[error("{0} permille is not a fraction of one GPU: 1 to 999 are")]
     FractionRange(u32),
     /// The message contains no form of share.
+    #[error("the request does not say how much of a GPU is wanted")]
     Missing,
 }
-
-impl fmt::Display for BadShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotANumber(text) => {
-                write!(
-                    f,
-                    "{text:?} is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2"
-                )
-            }
-            Self::Nothing(text) => write!(f, "{text:?} is no part of a GPU: the smallest fraction is 0.001"),
-            Self::NotWhole(text) => write!(
-                f,
-                "{text:?} is more than one GPU but not a whole number: a fraction never straddles GPUs; \
-                 ask for 0.001 to 0.999 of one, or for whole GPUs such as 2"
-            ),
-            Self::TooFine(text) => {
-                write!(f, "{text:?} is finer than a thousandth of a GPU: use at most three decimals")
-            }
-            Self::FractionRange(permille) => {
-                write!(f, "{permille} permille is not a fraction of one GPU: 1 to 999 are")
-            }
-            Self::Missing => f.write_str("the request does not say how much of a GPU is wanted"),
-        }
-    }
-}
-
-impl core::error::Error for BadShare {}
 
 impl FromStr for Share {
     type Err = BadShare;

@@ -132,16 +132,9 @@ pub enum Life {
 }
 
 /// Error for entering a slice that is ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the slice is ending and lets nobody in; make another one")]
 pub struct IsEnding;
-
-impl core::fmt::Display for IsEnding {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the slice is ending and lets nobody in; make another one")
-    }
-}
-
-impl core::error::Error for IsEnding {}
 
 impl Life {
     /// The stage of a new slice.

@@ -129,16 +129,9 @@ impl Permille {
 }
 
 /// Error for a share above 1000 permille.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} permille is more than one whole GPU (1000)")]
 pub struct AboveWhole(pub u32);
-
-impl fmt::Display for AboveWhole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} permille is more than one whole GPU (1000)", self.0)
-    }
-}
-
-impl core::error::Error for AboveWhole {}
 
 impl TryFrom<u32> for Permille {
     type Error = AboveWhole;

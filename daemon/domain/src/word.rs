@@ -1,10 +1,10 @@
 //! Validated text types, each with a rule of its own.
 
 use alloc::string::String;
-use core::fmt;
 
 /// Error for a text that violates the rule of its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {what}: use {rule}")]
 pub struct BadWord {
     /// The text, cut to the maximum length of any rule.
     text: String,
@@ -20,14 +20,6 @@ impl BadWord {
         Self { text: text.chars().take(LONGEST).collect(), what, rule }
     }
 }
-
-impl fmt::Display for BadWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not {}: use {}", self.text, self.what, self.rule)
-    }
-}
-
-impl core::error::Error for BadWord {}
 
 /// Defines a validated text type: documentation, name, description, rule as text, predicate.
 macro_rules! word {

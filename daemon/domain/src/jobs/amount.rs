@@ -73,16 +73,9 @@ impl fmt::Display for MilliGpus {
 }
 
 /// Error for a text that is not an amount of GPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no amount of GPUs: write 4, or 2.5, with at most three decimals")]
 pub struct BadAmount(pub String);
-
-impl fmt::Display for BadAmount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no amount of GPUs: write 4, or 2.5, with at most three decimals", self.0)
-    }
-}
-
-impl core::error::Error for BadAmount {}
 
 impl FromStr for MilliGpus {
     type Err = BadAmount;

@@ -3,7 +3,6 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
-use core::fmt;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -66,11 +65,16 @@ impl Project {
 }
 
 /// Reasons for rejecting an operation on a project.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectRefusal {
     /// The project does not exist.
+    #[error("there is no project {0}; `tranche project list` shows those there are")]
     Unknown(ProjectName),
     /// The sum of all quotas would exceed the node's capacity.
+    #[error(
+        "the quotas would be {sum} GPUs together, and the node has {capacity}: not all of them could be had \
+         at once; lower one, or allow it with --beyond-capacity"
+    )]
     TooMuch {
         /// Sum of all quotas after the change.
         sum: MilliGpus,
@@ -78,6 +82,9 @@ pub enum ProjectRefusal {
         capacity: MilliGpus,
     },
     /// The project has jobs.
+    #[error(
+        "project {name} has {jobs} job(s), ended ones too; delete them first: `tranche list -p {name}` shows them"
+    )]
     InUse {
         /// Project that the request names.
         name: ProjectName,
@@ -85,29 +92,6 @@ pub enum ProjectRefusal {
         jobs: usize,
     },
 }
-
-impl fmt::Display for ProjectRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => {
-                write!(f, "there is no project {name}; `tranche project list` shows those there are")
-            }
-            Self::TooMuch { sum, capacity } => write!(
-                f,
-                "the quotas would be {sum} GPUs together, and the node has {capacity}: not all of them could be \
-                 had at once; lower one, or allow it with --beyond-capacity"
-            ),
-            Self::InUse { name, jobs } => {
-                write!(
-                    f,
-                    "project {name} has {jobs} job(s), ended ones too; delete them first: `tranche list -p {name}` shows them"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for ProjectRefusal {}
 
 /// Key of a job in its project's queue: higher priority first, then earlier submission.
 pub(super) type QueueKey = (Reverse<Priority>, JobId);

@@ -1,6 +1,5 @@
 //! Reasons for rejecting operations on jobs, and the limit of jobs per user.
 
-use core::fmt;
 use core::num::NonZeroU32;
 
 use super::amount::MilliGpus;
@@ -20,19 +19,38 @@ pub const fn permit_another(has: usize, administers: bool) -> Result<(), JobRefu
 }
 
 /// Reasons for rejecting an operation on a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobRefusal {
     /// The project does not exist.
+    #[error(
+        "there is no project {0}; `tranche project list` shows those there are, `tranche project create` \
+         makes one"
+    )]
     NoProject(ProjectName),
     /// A job with this name exists in the project.
+    #[error("a job named {0} exists in this project: choose another name, or delete that one")]
     Exists(JobName),
     /// No job with this name exists in the project.
+    #[error("there is no job {1} in project {0}; `tranche list -p {0}` shows them")]
     Unknown(ProjectName, JobName),
     /// More members, or members at once, than [`JobSpec::MOST_MEMBERS`].
+    #[error(
+        "it asks for {0} members, and a job has at most {most}: submit several jobs, or let each member do more",
+        most = JobSpec::MOST_MEMBERS
+    )]
     TooManyMembers(NonZeroU32),
     /// The user has [`MOST_JOBS_OF_A_USER`] jobs that have not ended; contains their number.
+    #[error(
+        "you have {0} jobs that have not ended, and a user has at most {most}: wait for some to end, delete some \
+         (`tranche list -A` shows them), or submit one with many members (--completions)",
+        most = MOST_JOBS_OF_A_USER
+    )]
     TooManyOfUser(usize),
     /// A member would not fit on an empty node.
+    #[error(
+        "a member takes {size} GPUs of one island, and there are at most {most} that it may use: it could \
+         never start; ask for less, or for more members of fewer GPUs each"
+    )]
     NeverFits {
         /// GPUs of a member.
         size: Size,
@@ -40,6 +58,10 @@ pub enum JobRefusal {
         most: u32,
     },
     /// A member of the non-preemptible job exceeds its project's quota.
+    #[error(
+        "it is interactive and takes {size} GPUs, and its project's quota is {quota}: such a job stays within \
+         the quota; ask for less, or let it be stopped for others with --preemptible"
+    )]
     AboveQuota {
         /// GPUs of a member.
         size: Size,
@@ -47,49 +69,3 @@ pub enum JobRefusal {
         quota: MilliGpus,
     },
 }
-
-impl fmt::Display for JobRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProject(name) => write!(
-                f,
-                "there is no project {name}; `tranche project list` shows those there are, `tranche project \
-                 create` makes one"
-            ),
-            Self::Exists(name) => {
-                write!(
-                    f,
-                    "a job named {name} exists in this project: choose another name, or delete that one"
-                )
-            }
-            Self::Unknown(project, name) => {
-                write!(
-                    f,
-                    "there is no job {name} in project {project}; `tranche list -p {project}` shows them"
-                )
-            }
-            Self::TooManyMembers(count) => write!(
-                f,
-                "it asks for {count} members, and a job has at most {}: submit several jobs, or let each member do more",
-                JobSpec::MOST_MEMBERS
-            ),
-            Self::TooManyOfUser(has) => write!(
-                f,
-                "you have {has} jobs that have not ended, and a user has at most {MOST_JOBS_OF_A_USER}: wait for some to \
-                 end, delete some (`tranche list -A` shows them), or submit one with many members (--completions)"
-            ),
-            Self::NeverFits { size, most } => write!(
-                f,
-                "a member takes {size} GPUs of one island, and there are at most {most} that it may use: it \
-                 could never start; ask for less, or for more members of fewer GPUs each"
-            ),
-            Self::AboveQuota { size, quota } => write!(
-                f,
-                "it is interactive and takes {size} GPUs, and its project's quota is {quota}: such a job stays \
-                 within the quota; ask for less, or let it be stopped for others with --preemptible"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for JobRefusal {}

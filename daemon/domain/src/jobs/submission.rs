@@ -80,16 +80,9 @@ pub enum Warning {
 }
 
 /// Error for a text that names no such signal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no signal that a job can be warned by: use USR1, USR2, HUP or INT")]
 pub struct BadWarning(pub String);
-
-impl fmt::Display for BadWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no signal that a job can be warned by: use USR1, USR2, HUP or INT", self.0)
-    }
-}
-
-impl core::error::Error for BadWarning {}
 
 impl FromStr for Warning {
     type Err = BadWarning;

@@ -1,24 +1,30 @@
 //! Reasons for rejecting changes to a node.
 
-use core::fmt;
-
 use crate::compute::Latency;
 use crate::id::{GpuUuid, SliceName};
 use crate::placement::{Ever, Unplaceable};
 use crate::units::{Bytes, Permille};
 
 /// Reason for rejecting a change to a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request cannot be placed.
-    Unplaceable(Unplaceable),
+    #[error(transparent)]
+    Unplaceable(#[from] Unplaceable),
     /// A slice with this name exists.
+    #[error("a slice named {0} exists already: choose another name, or delete that one")]
     Exists(SliceName),
     /// No slice with this name exists.
+    #[error("there is no slice named {0}; `tranche slice list` shows those there are")]
     Unknown(SliceName),
     /// The parts of the request contradict each other.
+    #[error("{0}")]
     Contradiction(&'static str),
     /// The compute limit is below the compute request.
+    #[error(
+        "a limit of {limit} is below the compute request of {request}, which the slice is guaranteed: raise \
+         the limit, or lower the request"
+    )]
     LimitBelowRequest {
         /// Limit of the request.
         limit: Permille,
@@ -26,6 +32,11 @@ pub enum Refusal {
         request: Permille,
     },
     /// A latency target cannot be held beside those of other slices.
+    #[error(
+        "a latency of {target} cannot be held on GPU {index}: with the {others} slices there that have a \
+         latency target, each needs at least {least}, and the least target is {tightest}; ask for more, name \
+         another GPU, or leave it out"
+    )]
     Latency {
         /// NVML index of the GPU.
         index: u32,
@@ -39,10 +50,19 @@ pub enum Refusal {
         least: Latency,
     },
     /// A slice of whole GPUs cannot be resized.
+    #[error("slice {0} is made of several whole GPUs, which cannot be resized: delete it and make another")]
     WholeGpus(SliceName),
     /// Size and priority of a job's slice are those of the job.
+    #[error(
+        "slice {0} is a job's, which counts against its project as it was submitted, so its size and priority \
+         stay as they are: delete the job, and submit it with another -g or --priority"
+    )]
     OfJob(SliceName),
     /// The slice cannot have this size on its GPU.
+    #[error(
+        "slice {name} cannot have {memory} and {compute} of compute: on GPU {index} it can have at most \
+         {most_memory} and {most_compute} of compute; a slice in being never moves to another GPU"
+    )]
     CannotGrow {
         /// Name of the slice.
         name: SliceName,
@@ -58,6 +78,7 @@ pub enum Refusal {
         most_compute: Permille,
     },
     /// A restored slice's GPU is absent, or smaller than before.
+    #[error("slice {name} cannot be served: its GPU {gpu} {reason}")]
     Stranded {
         /// Name of the slice.
         name: SliceName,
@@ -66,56 +87,6 @@ pub enum Refusal {
         /// Difference found, to follow the GPU in a message.
         reason: &'static str,
     },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unplaceable(why) => why.fmt(f),
-            Self::Exists(name) => {
-                write!(f, "a slice named {name} exists already: choose another name, or delete that one")
-            }
-            Self::Unknown(name) => {
-                write!(f, "there is no slice named {name}; `tranche slice list` shows those there are")
-            }
-            Self::Contradiction(why) => f.write_str(why),
-            Self::LimitBelowRequest { limit, request } => write!(
-                f,
-                "a limit of {limit} is below the compute request of {request}, which the slice is guaranteed: \
-                 raise the limit, or lower the request"
-            ),
-            Self::Latency { index, target, others, tightest, least } => write!(
-                f,
-                "a latency of {target} cannot be held on GPU {index}: with the {others} slices there that have a latency target, \
-                 each needs at least {least}, and the least target is {tightest}; ask for more, name another GPU, or leave it out"
-            ),
-            Self::WholeGpus(name) => write!(
-                f,
-                "slice {name} is made of several whole GPUs, which cannot be resized: delete it and make another"
-            ),
-            Self::OfJob(name) => write!(
-                f,
-                "slice {name} is a job's, which counts against its project as it was submitted, so its size and priority stay \
-                 as they are: delete the job, and submit it with another -g or --priority"
-            ),
-            Self::CannotGrow { name, index, memory, compute, most_memory, most_compute } => write!(
-                f,
-                "slice {name} cannot have {memory} and {compute} of compute: on GPU {index} it can have at most \
-                 {most_memory} and {most_compute} of compute; a slice in being never moves to another GPU"
-            ),
-            Self::Stranded { name, gpu, reason } => {
-                write!(f, "slice {name} cannot be served: its GPU {gpu} {reason}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Refusal {}
-
-impl From<Unplaceable> for Refusal {
-    fn from(why: Unplaceable) -> Self {
-        Self::Unplaceable(why)
-    }
 }
 
 impl Refusal {
