@@ -17,6 +17,8 @@ mod facts;
 mod island;
 mod null;
 mod nvml;
+#[cfg(any(test, feature = "scripted"))]
+#[path = "../tests/scripted/mod.rs"]
 pub mod scripted;
 
 pub use chosen::{NoSuchGpu, choose};
