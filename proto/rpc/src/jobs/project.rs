@@ -6,6 +6,7 @@ use std::time::Duration;
 use tranche_domain::jobs::{Affinity, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
 
 use crate::bad_message::BadMessage;
+use crate::mirror::{field, mirror};
 use crate::v1;
 
 /// A project to create or to change.
@@ -31,7 +32,7 @@ impl ProjectWish {
     }
 
     fn of(name: &str, change: Option<v1::ProjectChange>, beyond_capacity: bool) -> Result<Self, BadMessage> {
-        Ok(Self { name: name.parse()?, change: change.unwrap_or_default().into(), beyond_capacity })
+        Ok(Self { name: name.parse()?, change: change.unwrap_or_default().try_into()?, beyond_capacity })
     }
 }
 
@@ -66,35 +67,17 @@ impl From<ProjectWish> for v1::UpdateProjectRequest {
     }
 }
 
-impl From<v1::ProjectChange> for ProjectChange {
-    fn from(wire: v1::ProjectChange) -> Self {
-        let indices = |gpus: v1::GpuIndices| gpus.indices.into_iter().collect();
-        Self {
-            quota: wire.quota_milligpus.map(MilliGpus::new),
-            weight: wire.weight_milligpus.map(MilliGpus::new),
-            training_gpus: wire.training_gpus.map(indices),
-            interactive_gpus: wire.interactive_gpus.map(indices),
-            interactive_limit: wire.interactive_limit_ms.map(Duration::from_millis),
-            idle_limit: wire.idle_limit_ms.map(Duration::from_millis),
-            add: wire.add_member_uids.into_iter().collect(),
-            remove: wire.remove_member_uids.into_iter().collect(),
-        }
-    }
+field! {
+    Duration = u64: |time| millis(time), Self::from_millis(time);
+    BTreeSet<u32> = Vec<u32>: |numbers| numbers.into_iter().collect(), numbers.into_iter().collect();
+    Affinity = v1::GpuIndices: |gpus| v1::GpuIndices { indices: gpus.into_wire() }, Self::from_wire(gpus.indices)?;
 }
 
-impl From<ProjectChange> for v1::ProjectChange {
-    fn from(change: ProjectChange) -> Self {
-        let indices = |gpus: Affinity| v1::GpuIndices { indices: gpus.into_iter().collect() };
-        Self {
-            quota_milligpus: change.quota.map(MilliGpus::get),
-            weight_milligpus: change.weight.map(MilliGpus::get),
-            training_gpus: change.training_gpus.map(indices),
-            interactive_gpus: change.interactive_gpus.map(indices),
-            interactive_limit_ms: change.interactive_limit.map(millis),
-            idle_limit_ms: change.idle_limit.map(millis),
-            add_member_uids: change.add.into_iter().collect(),
-            remove_member_uids: change.remove.into_iter().collect(),
-        }
+mirror! {
+    ProjectChange = v1::ProjectChange {
+        training_gpus, interactive_gpus;
+        quota: quota_milligpus, weight: weight_milligpus, interactive_limit: interactive_limit_ms, idle_limit: idle_limit_ms,
+        add: add_member_uids, remove: remove_member_uids
     }
 }
 
