@@ -2,7 +2,6 @@
 //!
 //! Law: connections are accepted at once, and idle ones never lock out others, so a request after a thousand
 //! silent connections is answered like the first.
-//! out. So a question that comes after a thousand silent connections is answered like the first.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
