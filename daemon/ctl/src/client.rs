@@ -32,6 +32,16 @@ pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 /// It suffices to kill the processes of a stuck slice.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Sends a message by a method of a client, and waits for the answer as long as a call may take.
+macro_rules! call {
+    ($daemon:ident, $client:expr, $method:ident, $message:expr) => {{
+        let (mut client, message) = ($client, $message);
+        $daemon.ask($crate::client::PATIENCE, async move { client.$method(message).await })
+    }};
+}
+
+pub(crate) use call;
+
 /// Result of a reload, by the keys that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
@@ -61,8 +71,7 @@ impl Daemon {
 
     /// View of the whole node.
     pub fn snapshot(&mut self) -> Result<NodeView, Failure> {
-        let mut node = self.node.clone();
-        let view = self.ask(PATIENCE, async move { node.snapshot(v1::SnapshotRequest {}).await })?;
+        let view = call!(self, self.node.clone(), snapshot, v1::SnapshotRequest {})?;
         Ok(view.try_into()?)
     }
 
@@ -86,29 +95,25 @@ impl Daemon {
             priority: change.priority.map(|priority| priority.get().into()),
             frozen: change.frozen,
         };
-        let mut node = self.node.clone();
-        Ok(self.ask(PATIENCE, async move { node.resize_slice(message).await })?.try_into()?)
+        Ok(call!(self, self.node.clone(), resize_slice, message)?.try_into()?)
     }
 
     /// Sets or clears the pod of a slice.
     pub fn label(&mut self, name: &SliceName, pod: Option<PodContainer>) -> Result<SliceView, Failure> {
         let message = v1::LabelSliceRequest { name: name.to_string(), pod: pod.map(Into::into) };
-        let mut node = self.node.clone();
-        Ok(self.ask(PATIENCE, async move { node.label_slice(message).await })?.try_into()?)
+        Ok(call!(self, self.node.clone(), label_slice, message)?.try_into()?)
     }
 
     /// Deletes a slice; with `force`, kills its processes first and returns their pids.
     pub fn delete(&mut self, name: &SliceName, force: bool) -> Result<Vec<u32>, Failure> {
         let message = v1::DeleteSliceRequest { name: name.to_string(), force };
-        let mut node = self.node.clone();
-        Ok(self.ask(PATIENCE, async move { node.delete_slice(message).await })?.killed_pids)
+        Ok(call!(self, self.node.clone(), delete_slice, message)?.killed_pids)
     }
 
     /// Makes this process a root of the slice, so that it and its descendants may attach.
     pub fn enter(&mut self, name: &SliceName) -> Result<v1::EnterSliceResponse, Failure> {
         let message = v1::EnterSliceRequest { name: name.to_string() };
-        let mut node = self.node.clone();
-        self.ask(PATIENCE, async move { node.enter_slice(message).await })
+        call!(self, self.node.clone(), enter_slice, message)
     }
 
     /// Passes events of one slice or of all to `hear`; with `follow` also new ones, until the daemon ends.
@@ -120,43 +125,29 @@ impl Daemon {
     ) -> Result<(), Failure> {
         let request =
             v1::FollowEventsRequest { since_seq: 0, slice: slice.map(SliceName::to_string), follow };
-        let mut node = self.node.clone();
-        let mut events = self.ask(PATIENCE, async move { node.follow_events(request).await })?;
+        let mut events = call!(self, self.node.clone(), follow_events, request)?;
         // New events may take any time; stored ones may not.
         let patience = if follow { Duration::MAX } else { PATIENCE };
-        let next = |events: &mut Streaming<v1::Event>| {
-            self.runtime.block_on(async { tokio::time::timeout(patience, events.message()).await })
-        };
-        loop {
-            match next(&mut events) {
-                Ok(Ok(Some(event))) => hear(event.try_into()?)?,
-                Ok(Ok(None)) => return Ok(()),
-                Ok(Err(status)) => return Err(self.refusal(status)),
-                Err(_) => return Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),
-            }
-        }
+        self.each(&mut events, patience, |event| hear(event.try_into()?))
     }
 
     /// The slice of this process, as the daemon determines it from the kernel.
     pub fn own_slice(&mut self) -> Result<Option<SliceName>, Failure> {
-        let mut node = self.node.clone();
-        let answer = self.ask(PATIENCE, async move { node.who_am_i(v1::WhoAmIRequest {}).await })?;
+        let answer = call!(self, self.node.clone(), who_am_i, v1::WhoAmIRequest {})?;
         let name = answer.slice.map(|name| name.parse()).transpose();
         name.map_err(|bad| Failure::Nonsense(tranche_rpc::BadMessage::Name(bad)))
     }
 
     /// View of the daemon itself.
     pub fn show(&mut self) -> Result<DaemonView, Failure> {
-        let mut node = self.node.clone();
-        let view = self.ask(PATIENCE, async move { node.show_daemon(v1::ShowDaemonRequest {}).await })?;
+        let view = call!(self, self.node.clone(), show_daemon, v1::ShowDaemonRequest {})?;
         Ok(view.try_into()?)
     }
 
     /// Reloads the daemon's configuration.
     pub fn reload(&mut self) -> Result<Reloaded, Failure> {
-        let mut node = self.node.clone();
         let request = v1::ReloadConfigurationRequest {};
-        let answer = self.ask(PATIENCE, async move { node.reload_configuration(request).await })?;
+        let answer = call!(self, self.node.clone(), reload_configuration, request)?;
         Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
     }
 
@@ -165,9 +156,8 @@ impl Daemon {
     /// # Errors
     /// If the daemon rejects the request or does not answer.
     pub fn forget_reserves(&mut self) -> Result<(Vec<String>, Vec<String>), Failure> {
-        let mut node = self.node.clone();
         let request = v1::ForgetReservesRequest {};
-        let answer = self.ask(PATIENCE, async move { node.forget_reserves(request).await })?;
+        let answer = call!(self, self.node.clone(), forget_reserves, request)?;
         Ok((answer.slices, answer.models))
     }
 
@@ -181,6 +171,24 @@ impl Daemon {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.refusal(status)),
             Err(_) => Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),
+        }
+    }
+
+    /// Passes on the messages of a stream until it ends; waits at most this long for each.
+    pub(crate) fn each<T>(
+        &self,
+        stream: &mut Streaming<T>,
+        patience: Duration,
+        mut hear: impl FnMut(T) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        loop {
+            let next = async { tokio::time::timeout(patience, stream.message()).await };
+            match self.runtime.block_on(next) {
+                Ok(Ok(Some(message))) => hear(message)?,
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(status)) => return Err(self.refusal(status)),
+                Err(_) => return Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),
+            }
         }
     }
 

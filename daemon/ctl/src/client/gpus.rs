@@ -7,7 +7,7 @@ use tranche_domain::id::GpuSelector;
 use tranche_domain::view::RemainingView;
 use tranche_rpc::v1;
 
-use super::{Daemon, PATIENCE};
+use super::{Daemon, call};
 use crate::errors::Failure;
 
 /// Parameters of a drain.
@@ -32,15 +32,13 @@ impl Daemon {
     /// Cordons GPUs, and returns them with reason and time.
     pub fn cordon(&mut self, gpus: &[GpuSelector], reason: Option<Reason>) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::CordonGpusRequest { gpus: texts(gpus), reason: reason.map(String::from) };
-        let mut node = self.node.clone();
-        read(self.ask(PATIENCE, async move { node.cordon_gpus(message).await })?)
+        read(call!(self, self.node.clone(), cordon_gpus, message)?)
     }
 
     /// Uncordons GPUs, and returns them.
     pub fn uncordon(&mut self, gpus: &[GpuSelector]) -> Result<Vec<Cordoned>, Failure> {
         let message = v1::UncordonGpusRequest { gpus: texts(gpus) };
-        let mut node = self.node.clone();
-        read(self.ask(PATIENCE, async move { node.uncordon_gpus(message).await })?)
+        read(call!(self, self.node.clone(), uncordon_gpus, message)?)
     }
 
     /// Cordons GPUs and waits until they are empty; passes the remaining slices to `hear` on each change.
@@ -57,17 +55,15 @@ impl Daemon {
             delete_slices: terms.grace.is_some(),
             grace_ms: terms.grace.map(millis).unwrap_or_default(),
         };
-        let mut node = self.node.clone();
-        let mut told = self.ask(PATIENCE, async move { node.drain_gpus(message).await })?;
+        let mut told = call!(self, self.node.clone(), drain_gpus, message)?;
         let mut drained = Drained::default();
-        while let Some(progress) =
-            self.runtime.block_on(told.message()).map_err(|status| self.refusal(status))?
-        {
+        self.each(&mut told, Duration::MAX, |progress| {
             drained.deleted = progress.deleted;
             let remaining: Result<Vec<_>, _> =
                 progress.remaining.into_iter().map(TryInto::try_into).collect();
             hear(&remaining?);
-        }
+            Ok(())
+        })?;
         Ok(drained)
     }
 }
