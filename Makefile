@@ -109,10 +109,11 @@ test: ## Everything that must hold, with the time of each phase
 check: ## Formatting, warnings, and unit tests of the crates that differ from the last commit (SINCE=origin/main)
 	@CARGO="$(CARGO)" STAGED="$(STAGED)" .ci/check
 
-lint: ## Formatting and warnings
+lint: ## Formatting, warnings, and links of the documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -q --workspace --no-deps
 	@$(KUBELET) lint
 
 unit: ## Tests of each crate by itself

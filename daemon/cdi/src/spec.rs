@@ -109,7 +109,7 @@ pub struct CdiHook {
     pub hook_name: String,
     /// Path of the program.
     pub path: String,
-    /// Arguments, including argv[0].
+    /// Arguments, including `argv[0]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Preserved fields, such as environment and timeout.

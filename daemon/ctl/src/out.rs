@@ -12,7 +12,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     print_after("", text)
 }
 
-/// Like [`print`], after a terminal control sequence.
+/// Like [`print()`], after a terminal control sequence.
 pub fn print_after(control: &str, text: &str) -> Result<(), Failure> {
     write(&format!("{control}{}", visible_lines(text)))
 }

@@ -1,6 +1,6 @@
 //! Placement of slices: best fit over the node; a fraction is never split over two GPUs.
 //!
-//! A part has to fit in memory and in compute. Among the GPUs where it fits, the table [`BEST_FIT`] decides;
+//! A part has to fit in memory and in compute. Among the GPUs where it fits, the table `BEST_FIT` decides;
 //! whole GPUs come from the island that they leave fullest. Placement is deterministic.
 
 mod demand;

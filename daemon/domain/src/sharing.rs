@@ -1,6 +1,6 @@
 //! Memory shared by several processes of a slice: charged once, until the last holder is gone.
 //!
-//! The [`Ledger`](crate::ledger::Ledger) keeps the charge apart from the grants. A holder is a slot, counted
+//! The ledger keeps the charge apart from the grants. A holder is a slot, counted
 //! once however often it opened the memory.
 
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -201,7 +201,7 @@ pub fn file(pid: HostPid, file: ProcessFile) -> io::Result<File> {
 /// Largest number of bytes that are read of a text in `/proc/PID`.
 const MOST_TEXT: u64 = 64 << 10;
 
-/// Text of a file of `/proc/PID`, up to [`MOST_TEXT`] bytes.
+/// Text of a file of `/proc/PID`, up to 64 KiB.
 pub fn text(pid: HostPid, which: ProcessFile) -> io::Result<String> {
     let mut bytes = Vec::new();
     file(pid, which)?.take(MOST_TEXT).read_to_end(&mut bytes)?;

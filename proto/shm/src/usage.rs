@@ -2,7 +2,7 @@
 //!
 //! Layout in 64-bit words: a header of 16, then a record of 8 for each of 16 devices, a cache line with the total word
 //! of [`crate::total`] in it. Then 4096 process records of 48: a credit word for each of 16 devices, the charge for
-//! contexts on each, and 16 counters. Behind them lie the records of [`crate::compute`].
+//! contexts on each, and 16 counters. Behind them lie the records of `compute`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -7,7 +7,7 @@
 //! - Nothing is exported that can only fail: a function works or is not there.
 //! - What a program holds is counted on the simulated node ([`simgpu`]), in the real driver's granularity; this library
 //!   keeps only what concerns its own process.
-//! - Pointers of callers are touched in [`wall`] and nowhere else but where memory is mapped.
+//! - Pointers of callers are touched in `wall` and nowhere else but where memory is mapped.
 //! - `cuGetExportTable` refuses. The CUDA runtime (PyTorch, CuPy, libcudart) needs private tables of NVIDIA's driver,
 //!   which this project does not imitate, so its programs can't run here.
 //! - The library is never unloaded: host functions may be pending in it.

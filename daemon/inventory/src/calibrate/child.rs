@@ -20,7 +20,7 @@ const PTX: &CStr =
     c".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n";
 
 /// Creates a context on the GPU, and holds it until the input closes.
-/// Prints [`READY`](super::READY) once the context exists, or one line on failure.
+/// Prints `ready` once the context exists, or one line on failure.
 pub fn child_main(gpu: GpuUuid) -> ExitCode {
     // The bindings panic if a driver lacks a function; the parent reads a single line, not a backtrace.
     panic::set_hook(Box::new(|panic| println!("{}", panic.payload_as_str().unwrap_or("a panic").trim())));
