@@ -84,7 +84,7 @@ impl Daemon {
         Ok(self.ask(patience, async move { node.create_slice(message).await })?.try_into()?)
     }
 
-    /// Changes a slice's size, limit or priority, or freezes or thaws it.
+    /// Changes a slice's size, limit, priority or latency target, or freezes or thaws it.
     pub fn resize(&mut self, name: &SliceName, change: Resize) -> Result<SliceView, Failure> {
         let message = v1::ResizeSliceRequest {
             name: name.to_string(),
@@ -93,6 +93,7 @@ impl Daemon {
             compute_permille: change.compute.map(|share| share.get()),
             limit_permille: change.limit.map(|share| share.get()),
             priority: change.priority.map(|priority| priority.get().into()),
+            latency_us: change.latency.map(|latency| latency.map_or(0, u32::from)),
             frozen: change.frozen,
         };
         Ok(call!(self, self.node.clone(), resize_slice, message)?.try_into()?)

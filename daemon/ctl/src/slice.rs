@@ -45,6 +45,7 @@ fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
         compute: args.compute,
         limit: args.limit,
         priority: args.priority,
+        latency: args.latency.map(|new| new.0),
         frozen: None,
     };
     let slice = daemon.resize(&args.name, change)?;

@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod access;
+pub mod admission;
 pub mod compute;
 pub mod cordon;
 pub mod daemon;

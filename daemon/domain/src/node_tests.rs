@@ -217,6 +217,7 @@ fn a_jobs_slice_stays_as_large_and_as_urgent_as_its_job_and_can_be_frozen() {
         Resize { fraction: Some(Fraction::try_from(200).unwrap()), ..Resize::default() },
         Resize { memory: Some(Bytes::mib(9)), ..Resize::default() },
         Resize { compute: Some(permille(200)), ..Resize::default() },
+        Resize { latency: Some(None), ..Resize::default() },
         Resize { priority: Some(Priority::new(1)), frozen: Some(true), ..Resize::default() },
     ];
     for change in changes {

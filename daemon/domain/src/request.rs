@@ -187,6 +187,8 @@ pub struct Resize {
     pub limit: Option<Permille>,
     /// Priority from now on.
     pub priority: Option<Priority>,
+    /// Latency target from now on; `Some(None)` takes it away.
+    pub latency: Option<Option<Latency>>,
     /// Hold launches, or let them pass again.
     pub frozen: Option<bool>,
 }

@@ -57,7 +57,7 @@ pub enum BadMessage {
     #[error("compute state {0} is not known to this version")]
     State(i32),
     #[error(
-        "the resize changes nothing: give a fraction, a memory size, a compute share, a limit or a priority"
+        "the resize changes nothing: give a fraction, a memory size, a compute share, a limit, a priority or a latency"
     )]
     NoChange,
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tranche_domain::compute::{Latency, Priority};
+use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::id::GpuSelector;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
@@ -107,10 +107,16 @@ impl TryFrom<v1::ResizeSliceRequest> for Resize {
             compute: wire.compute_permille.map(Permille::try_from).transpose()?,
             limit: wire.limit_permille.map(Permille::try_from).transpose()?,
             priority: wire.priority.map(Priority::try_from).transpose()?,
+            latency: wire.latency_us.map(latency).transpose()?,
             frozen: wire.frozen,
         };
         if resize == Self::default() { Err(BadMessage::NoChange) } else { Ok(resize) }
     }
+}
+
+/// A new latency target in microseconds; zero takes it away.
+fn latency(micros: u32) -> Result<Option<Latency>, BadLatency> {
+    (micros != 0).then(|| Latency::try_from(micros)).transpose()
 }
 
 fn memory(bytes: u64) -> Result<Bytes, BadMessage> {
@@ -120,7 +126,6 @@ fn memory(bytes: u64) -> Result<Bytes, BadMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::compute::BadLatency;
     use tranche_domain::request::BadPriority;
 
     fn request() -> SliceRequest {
@@ -164,6 +169,12 @@ mod tests {
             BadMessage::Priority(BadPriority(128))
         ));
         assert_eq!(Resize::try_from(v1::ResizeSliceRequest::default()), Err(BadMessage::NoChange));
+        let resized = |micros| {
+            let wire = v1::ResizeSliceRequest { latency_us: Some(micros), ..Default::default() };
+            Resize::try_from(wire).map(|resize| resize.latency)
+        };
+        assert_eq!((resized(0), resized(2_000)), (Ok(Some(None)), Ok(Some(Some(Latency::LEAST)))));
+        assert_eq!(resized(1), Err(BadLatency(1).into()));
         let nowhere = Some(v1::PodContainer { namespace: String::new(), ..wire().pod.unwrap() });
         assert!(matches!(refused(v1::CreateSliceRequest { pod: nowhere, ..wire() }), BadMessage::Word(_)));
     }

@@ -50,6 +50,7 @@ fn drive(input: &mut Input<'_>) -> Option<()> {
                     compute: Permille::try_from(input.number()? as u32).ok(),
                     limit: Permille::try_from(input.number()? as u32).ok(),
                     priority: Priority::try_from(input.number()? as i32).ok(),
+                    latency: (input.below(2)? == 1).then_some(Latency::try_from(input.number()? as u32).ok()),
                     frozen: Some(input.below(2)? == 1),
                 };
                 if node.resize(&name, resize).is_err() {

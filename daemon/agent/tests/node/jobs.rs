@@ -117,6 +117,7 @@ fn job_slice_cannot_be_resized_by_users() {
     for larger in [
         v1::ResizeSliceRequest { fraction_permille: Some(900), ..change.clone() },
         v1::ResizeSliceRequest { priority: Some(9), ..change.clone() },
+        v1::ResizeSliceRequest { latency_us: Some(5_000), ..change.clone() },
     ] {
         let refused = expect_code(calls.resize(larger), Code::FailedPrecondition);
         assert!(refused.contains("submit it with another -g"), "{refused}");

@@ -41,6 +41,15 @@ pub(super) fn latency(text: &str) -> Result<Latency, String> {
     Latency::try_from(micros).map_err(|bad: BadLatency| bad.to_string())
 }
 
+/// Latency target that replaces another, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewLatency(pub Option<Latency>);
+
+/// New latency target: as [`latency`], or `none`.
+pub(super) fn new_latency(text: &str) -> Result<NewLatency, String> {
+    if text == "none" { Ok(NewLatency(None)) } else { latency(text).map(|target| NewLatency(Some(target))) }
+}
+
 /// Turns `16G`, `16GB` and `16Gi` into `16GiB`; other text is unchanged.
 fn as_binary(text: &str) -> String {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -128,6 +137,14 @@ mod tests {
         for text in ["", "128", "-129", "1.5", "high", "99999999999"] {
             assert!(priority(text).unwrap_err().contains("-128 to 127"), "{text}");
         }
+    }
+
+    #[test]
+    fn latency_is_replaced_or_taken_away() {
+        assert_eq!(new_latency("none"), Ok(NewLatency(None)));
+        assert_eq!(new_latency("2500us"), Ok(NewLatency(Latency::try_from(2500).ok())));
+        assert!(new_latency("0ms").unwrap_err().contains("2 ms to 10 s"));
+        assert!(new_latency("never").unwrap_err().contains("5ms"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tranche_domain::request::Fraction;
 use tranche_domain::units::{Bytes, Permille};
 
 use super::output::OutputArgs;
-use super::quantity;
+use super::quantity::{self, NewLatency};
 use super::size::SizeArgs;
 
 /// `tranche slice`.
@@ -21,7 +21,7 @@ pub enum SliceCommand {
     List(OutputArgs),
     /// Show a slice and its processes
     Show(ShowArgs),
-    /// Change a slice's size, limit or priority while it is in use
+    /// Change a slice's size, limit, priority or latency target while it is in use
     Resize(ResizeArgs),
     /// Hold the launches of a slice's programs until it is thawed
     Freeze(ShowArgs),
@@ -102,7 +102,7 @@ pub struct ShowArgs {
 
 /// `tranche slice resize`.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute", "limit", "priority"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("change").args(["fraction", "memory", "compute", "limit", "priority", "latency"]).required(true).multiple(true))]
 pub struct ResizeArgs {
     /// Name of the slice
     pub name: SliceName,
@@ -121,6 +121,9 @@ pub struct ResizeArgs {
     /// New priority, -128 to 127
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true)]
     pub priority: Option<Priority>,
+    /// New longest wait for the GPU while the slice is within its share, 2ms to 10s; none: no target
+    #[arg(long, value_name = "DURATION", value_parser = quantity::new_latency)]
+    pub latency: Option<NewLatency>,
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,

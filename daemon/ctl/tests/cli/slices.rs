@@ -86,6 +86,17 @@ fn compute_terms_are_requested_by_option() {
         ..v1::ResizeSliceRequest::default()
     };
     assert_eq!(daemon.asked()[1], Asked::Resize(change));
+    for (latency, latency_us) in [("2500us", 2_500), ("none", 0)] {
+        ending(&daemon.socket(), &["slice", "resize", "frac05", "--latency", latency]).printed();
+        let change = v1::ResizeSliceRequest {
+            name: "frac05".into(),
+            latency_us: Some(latency_us),
+            ..v1::ResizeSliceRequest::default()
+        };
+        assert_eq!(daemon.asked().pop(), Some(Asked::Resize(change)));
+    }
+    ending(&daemon.socket(), &["slice", "resize", "frac05", "--latency", "1ms"])
+        .refused(2, &["2 ms to 10 s"]);
     ending(&daemon.socket(), &["slice", "resize", "frac05", "--limit", "101%"]).refused(2, &["at most 100%"]);
     ending(&daemon.socket(), &["slice", "resize", "frac05", "--priority", "128"])
         .refused(2, &["-128 to 127"]);

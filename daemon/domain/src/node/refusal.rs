@@ -34,8 +34,9 @@ pub enum Refusal {
     /// A latency target cannot be held beside those of other slices.
     #[error(
         "a latency of {target} cannot be held on GPU {index}: with the {others} slices there that have a \
-         latency target, each needs at least {least}, and the least target is {tightest}; ask for more, name \
-         another GPU, or leave it out"
+         latency target, each needs at least {least}, and the least target is {tightest}; ask for more,{} or \
+         leave it out",
+        if *moves { " name another GPU," } else { "" }
     )]
     Latency {
         /// NVML index of the GPU.
@@ -48,14 +49,16 @@ pub enum Refusal {
         tightest: Latency,
         /// The least target that each could have.
         least: Latency,
+        /// True if the slice is new, and so can be on another GPU.
+        moves: bool,
     },
     /// A slice of whole GPUs cannot be resized.
     #[error("slice {0} is made of several whole GPUs, which cannot be resized: delete it and make another")]
     WholeGpus(SliceName),
-    /// Size and priority of a job's slice are those of the job.
+    /// Size, priority and latency target of a job's slice are those of the job.
     #[error(
-        "slice {0} is a job's, which counts against its project as it was submitted, so its size and priority \
-         stay as they are: delete the job, and submit it with another -g or --priority"
+        "slice {0} is a job's, which counts against its project as it was submitted, so its size, priority and \
+         latency stay as they are: delete the job, and submit it with another -g, --priority or --latency"
     )]
     OfJob(SliceName),
     /// The slice cannot have this size on its GPU.

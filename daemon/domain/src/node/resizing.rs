@@ -13,7 +13,8 @@ use crate::units::{Bytes, Permille};
 impl Node {
     pub(super) fn resized(&self, name: &SliceName, resize: Resize) -> Result<Slice, Refusal> {
         let mut slice = self.slice(name)?.clone();
-        if slice.job.is_some() && (resize.concerns_size() || resize.priority.is_some()) {
+        let of_job = resize.concerns_size() || resize.priority.is_some() || resize.latency.is_some();
+        if slice.job.is_some() && of_job {
             return Err(Refusal::OfJob(slice.name));
         }
         if resize.concerns_size() {
@@ -21,6 +22,10 @@ impl Node {
         }
         slice.limit = limit(slice.mode, slice.compute, resize.limit, slice.limit)?;
         slice.priority = resize.priority.unwrap_or(slice.priority);
+        if let Some(latency) = resize.latency {
+            self.admit_latency(&slice, latency)?;
+            slice.latency = latency;
+        }
         slice.frozen = resize.frozen.unwrap_or(slice.frozen);
         Ok(slice)
     }

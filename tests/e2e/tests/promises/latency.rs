@@ -2,9 +2,9 @@
 
 use std::thread::sleep;
 
-use e2e::Node;
+use e2e::{Node, eventually};
 
-use crate::load::{Load, MEASURE, SATURATING, alone};
+use crate::load::{Load, MEASURE, SATURATING, SETTLE, alone};
 
 /// Exit code of a refusal.
 const REFUSED: i32 = 1;
@@ -49,4 +49,34 @@ fn target_that_cannot_be_held_is_refused() {
     assert_eq!(node.slice("a").latency, Some(3_000));
     node.tranche(&["slice", "delete", "a"]).success();
     node.tranche(&[&create[..], &["50ms"]].concat()).success();
+}
+
+#[test]
+fn resized_target_takes_effect_at_once_and_is_kept() {
+    let _alone = alone();
+    let mut node = Node::simulated("h200x1");
+    let resize = |node: &Node, name: &str, latency: &str| {
+        node.tranche(&["slice", "resize", name, "--latency", latency])
+    };
+    for name in ["service", "other"] {
+        node.tranche(&["slice", "create", name, "-g", "0.3"]).success();
+    }
+    let _service = Load::endless(&node, &["--slice", "service"], "bursts", &[]);
+    sleep(SETTLE);
+    assert_eq!(node.slice("service").waits.count, 0, "no wait is counted without a target");
+    let told = resize(&node, "service", "3ms").success();
+    assert!(told.contains("latency 3 ms"), "{told}");
+    eventually("waits are counted", || match node.slice("service").waits.count {
+        0 => Err("none is".to_string()),
+        _ => Ok(()),
+    });
+    resize(&node, "other", "50ms").refused(REFUSED, &["50 ms", "gpu 0", "least 4 ms", "3 ms"]);
+    assert_eq!(node.slice("other").latency, None);
+    resize(&node, "service", "1ms").refused(2, &["2 ms to 10 s"]);
+    resize(&node, "service", "4ms").success();
+    resize(&node, "other", "50ms").success();
+    resize(&node, "service", "none").success();
+    node.stop_daemon().success();
+    node.start_daemon();
+    assert_eq!(["service", "other"].map(|name| node.slice(name).latency), [None, Some(50_000)]);
 }
