@@ -158,7 +158,10 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,
         JobsError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
         JobsError::Job(
-            JobRefusal::NeverFits { .. } | JobRefusal::AboveQuota { .. } | JobRefusal::TooManyMembers(_),
+            JobRefusal::NeverFits { .. }
+            | JobRefusal::AboveQuota { .. }
+            | JobRefusal::TooManyMembers(_)
+            | JobRefusal::ScatteredGang { .. },
         ) => Code::InvalidArgument,
         JobsError::NotAMember { .. } | JobsError::OthersTicket { .. } | JobsError::OwnersLog { .. } => {
             Code::PermissionDenied

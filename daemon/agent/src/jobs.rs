@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{MemberId, PoolGpu, Size};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
@@ -89,16 +89,22 @@ impl JobSite for Hands {
         self.agent.core().node.for_jobs(members)
     }
 
-    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: JobOwner) -> Result<(), String> {
+    fn open(
+        &self,
+        slice: &JobSlice,
+        spec: &JobSpec,
+        gpus: &[GpuUuid],
+        owner: JobOwner,
+    ) -> Result<(), String> {
         let request = SliceRequest {
             name: Some(slice.name.clone()),
-            share: size.into(),
+            share: spec.size.into(),
             memory: None,
             compute: None,
             limit: None,
             priority: Priority::DEFAULT,
-            latency: None,
-            gang: None,
+            latency: spec.latency,
+            gang: spec.gang_of(slice.member.job),
             mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
             ephemeral: false,

@@ -73,6 +73,8 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         priority: args.priority,
         parallelism: args.parallelism,
         completions: args.completions.unwrap_or(args.parallelism),
+        latency: args.latency,
+        gang: args.gang,
     };
     let terms = JobTerms {
         max_runtime: args.max_runtime,

@@ -97,7 +97,7 @@ fn start<S: JobSite>(
     gpus: &[GpuUuid],
 ) -> Result<ProcessId, StartRefusal> {
     let KnownMember { attempt, entry, slice, supervised } = known;
-    controller.site.open(slice, entry.spec.size, gpus, entry.owner)?;
+    controller.site.open(slice, &entry.spec, gpus, entry.owner)?;
     point("jobs: opened");
     let launch = controller.store.launch(attempt.member.job).map_err(|error| error.to_string())?;
     let launch = launch.ok_or_else(|| {

@@ -116,7 +116,9 @@ impl<S: JobSite> JobController<S> {
         let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
         for uuid in known {
             let here = gpus.iter().find(|gpu| gpu.uuid == uuid);
-            state.scheduler.set_outside(uuid, here.map_or(MilliGpus::ONE, |gpu| gpu.outside));
+            let (outside, targets) =
+                here.map_or((MilliGpus::ONE, Vec::new()), |gpu| (gpu.outside, gpu.targets.clone()));
+            state.scheduler.set_outside(uuid, outside, targets);
         }
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {

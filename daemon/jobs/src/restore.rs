@@ -157,7 +157,13 @@ mod tests {
     use crate::store::SavedNode;
 
     fn gpu() -> PoolGpu {
-        PoolGpu { index: 0, uuid: GpuUuid::from_bytes([7; 16]), island: 0, outside: MilliGpus::ZERO }
+        PoolGpu {
+            index: 0,
+            uuid: GpuUuid::from_bytes([7; 16]),
+            island: 0,
+            outside: MilliGpus::ZERO,
+            targets: Vec::new(),
+        }
     }
 
     fn spec(name: &str) -> JobSpec {
@@ -170,6 +176,8 @@ mod tests {
             priority: Priority::DEFAULT,
             parallelism: NonZeroU32::MIN,
             completions: NonZeroU32::MIN,
+            latency: None,
+            gang: false,
         }
     }
 

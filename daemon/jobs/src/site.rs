@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{MemberId, PoolGpu, Size};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::ClockReading;
@@ -27,11 +27,12 @@ pub trait JobSite: Send + Sync + 'static {
     /// That part is the slices of anything but these members, or all of a GPU that takes no slices.
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu>;
 
-    /// Creates a member's slice.
+    /// Creates a slice for a member of a job with this specification.
     ///
     /// # Errors
     /// The reason, for the user.
-    fn open(&self, slice: &JobSlice, size: Size, gpus: &[GpuUuid], owner: JobOwner) -> Result<(), String>;
+    fn open(&self, slice: &JobSlice, spec: &JobSpec, gpus: &[GpuUuid], owner: JobOwner)
+    -> Result<(), String>;
 
     /// Assigns a slice without an owner to the member.
     fn claim(&self, slice: &JobSlice);

@@ -86,6 +86,9 @@ pub struct SliceView {
     /// Latency target in microseconds, if any.
     #[serde(default)]
     pub latency: Option<u32>,
+    /// The gang with which it has its turns, if any.
+    #[serde(default)]
+    pub gang: Option<String>,
     /// Its waits for the GPU, counted if it has such a target.
     #[serde(default)]
     pub waits: WaitsView,

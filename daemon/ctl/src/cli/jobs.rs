@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::jobs::{JobName, MilliGpus, Warning};
 use tranche_domain::request::Share;
 
@@ -117,6 +117,12 @@ pub struct SubmitArgs {
     /// Position in the project's queue, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
+    /// Longest wait of each member for the GPU while it is within its share, 2ms to 10s; longer ones are counted
+    #[arg(long, value_name = "DURATION", value_parser = quantity::latency)]
+    pub latency: Option<Latency>,
+    /// Members wait for each other, as ranks do: they have their turns on the GPU at the same time
+    #[arg(long)]
+    pub gang: bool,
     /// Variables to set; a name alone takes its value from this environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,

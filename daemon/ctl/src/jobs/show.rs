@@ -106,6 +106,8 @@ pub(super) fn description(job: &JobView) -> String {
             ),
         ),
         ("Priority", job.priority.to_string()),
+        ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
+        ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),
         ("Submitted", time(job.submitted_unix_ms)),
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
@@ -158,6 +160,8 @@ mod tests {
             priority: Default::default(),
             parallelism: std::num::NonZeroU32::MIN,
             completions: std::num::NonZeroU32::MIN,
+            latency: None,
+            gang: false,
         };
         JobView {
             state: JobState::Running,

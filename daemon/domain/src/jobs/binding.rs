@@ -6,13 +6,16 @@ use super::amount::MilliGpus;
 use super::job::MemberId;
 use super::pool::{PoolEntry, PoolIndex};
 use super::scheduler::{Binding, Phase, QuotaScheduler};
+use crate::compute::Latency;
 
 impl QuotaScheduler {
     /// Binds a member to GPUs and charges its project.
     pub(super) fn bind(&mut self, member: MemberId, indices: Vec<PoolIndex>, phase: Phase) {
         let order = self.next_order();
+        let latency = self.latency_of(member);
         self.change_entries(member, &indices, |entry, part| {
             *sum(entry, phase) = sum(entry, phase).plus(part);
+            entry.targets.extend(latency);
         });
         self.bindings.insert(member, Binding { indices, missing: Vec::new(), phase, order });
         self.charge(member, MilliGpus::plus);
@@ -52,13 +55,20 @@ impl QuotaScheduler {
             self.charge(member, MilliGpus::less);
         }
         let phase = binding.phase;
+        let latency = self.latency_of(member);
         self.change_entries(member, &binding.indices, |entry, part| {
             *sum(entry, phase) = sum(entry, phase).less(part);
+            let own = entry.targets.iter().position(|target| Some(*target) == latency);
+            own.map(|at| entry.targets.swap_remove(at));
         });
         self.bindings.remove(&member);
         if let Some(job) = self.jobs.get_mut(&member.job) {
             job.placed -= 1;
         }
+    }
+
+    fn latency_of(&self, member: MemberId) -> Option<Latency> {
+        self.jobs.get(&member.job)?.spec.latency
     }
 
     fn enter_phase(&mut self, member: MemberId, phase: Phase) {

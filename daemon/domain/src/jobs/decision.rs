@@ -87,7 +87,8 @@ impl QuotaScheduler {
             candidates.into_iter().find_map(|candidate| {
                 let preemptor = Preemptor { account: candidate.account, shape: candidate.shape };
                 let reach = self.reach(&candidate);
-                let kind = (candidate.shape.size, reach.affinity.cloned(), reach.reserved.len());
+                let kind =
+                    (candidate.shape.size, reach.latency, reach.affinity.cloned(), reach.reserved.len());
                 if unplaceable.contains(&kind) && !preemptor.displaces_its_own() {
                     return None;
                 }
@@ -163,6 +164,7 @@ impl QuotaScheduler {
         GpuConstraints {
             affinity: candidate.account.project.affinity(candidate.shape.kind),
             reserved: reserved.map_or(&[], |reserved| &reserved.indices),
+            latency: candidate.shape.latency,
         }
     }
 
@@ -224,8 +226,10 @@ impl QuotaScheduler {
     // GPUs that empty
 
     pub(super) fn drop_stale_reservation(&mut self) {
-        let Some(job) = self.reserved.as_ref().map(|reserved| reserved.job) else { return };
-        if !self.guaranteed().iter().any(|candidate| candidate.job() == job) {
+        let Some(GpuReservation { job, indices }) = &self.reserved else { return };
+        let latency = self.jobs.get(job).and_then(|job| job.spec.latency);
+        let apt = indices.iter().all(|index| self.pool.entry(*index).can_target(latency));
+        if !apt || !self.guaranteed().iter().any(|candidate| candidate.job() == *job) {
             self.reserved = None;
         }
     }
@@ -237,7 +241,8 @@ impl QuotaScheduler {
         if self.reserved.is_some() {
             return;
         }
-        let reserved = self.guaranteed().first().and_then(|candidate| {
+        // One whose latency target no GPU can hold now reserves none, as emptying would not help it.
+        let reserved = self.guaranteed().iter().find_map(|candidate| {
             let indices = self.soonest_empty(candidate)?;
             Some(GpuReservation { job: candidate.job(), indices })
         });

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
 use super::name::{JobName, ProjectName};
-use crate::compute::Priority;
+use crate::compute::{GangName, Latency, Priority};
 use crate::request::{Fraction, Share};
 
 /// Id of a job; ids ascend in the order of submission.
@@ -111,6 +111,12 @@ pub struct JobSpec {
     pub parallelism: NonZeroU32,
     /// Number of members that have to run to their end.
     pub completions: NonZeroU32,
+    /// Longest wait for the GPU that each member should have while it is within its share, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// True if members wait for each other, so that their slices have their turns on the GPU at the same time.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub gang: bool,
 }
 
 impl JobSpec {
@@ -122,8 +128,23 @@ impl JobSpec {
         self.kind == JobKind::Interactive && !self.preemptible
     }
 
+    /// Gang of the members' slices, if they wait for each other.
+    pub fn gang_of(&self, id: JobId) -> Option<GangName> {
+        self.gang.then(|| alloc::format!("job-{}", id.0).parse().ok())?
+    }
+
+    /// Tests if some members may start only after others have ended, so that no member may wait for all.
+    pub(super) fn is_one_after_another(&self) -> bool {
+        self.completions > self.parallelism
+    }
+
     pub(super) fn shape(&self) -> JobShape {
-        JobShape { size: self.size, kind: self.kind, non_preemptible: self.is_non_preemptible() }
+        JobShape {
+            size: self.size,
+            kind: self.kind,
+            non_preemptible: self.is_non_preemptible(),
+            latency: self.latency,
+        }
     }
 }
 
@@ -133,6 +154,7 @@ pub(super) struct JobShape {
     pub(super) size: Size,
     pub(super) kind: JobKind,
     pub(super) non_preemptible: bool,
+    pub(super) latency: Option<Latency>,
 }
 
 /// A job and the progress of its members.

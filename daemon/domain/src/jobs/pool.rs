@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::amount::MilliGpus;
 use super::job::Size;
 use super::project::Affinity;
+use crate::admission::holds_latency;
+use crate::compute::Latency;
 use crate::id::GpuUuid;
 
 /// A GPU that jobs can be bound to.
@@ -21,6 +23,8 @@ pub struct PoolGpu {
     pub island: u32,
     /// Part unavailable to jobs: slices of other owners, or all of it on a GPU that takes no slices.
     pub outside: MilliGpus,
+    /// Latency targets of the slices of other owners, in any order.
+    pub targets: Vec<Latency>,
 }
 
 /// Position of a GPU in the pool.
@@ -41,6 +45,8 @@ pub(super) struct PoolEntry {
     pub(super) claimed: MilliGpus,
     /// Use by members in [`Phase::Stopping`](super::Phase::Stopping).
     pub(super) stopping: MilliGpus,
+    /// Latency targets of members in any phase.
+    pub(super) targets: Vec<Latency>,
 }
 
 /// Time at which room is needed.
@@ -78,13 +84,19 @@ impl PoolEntry {
         let taken = self.gpu.outside.plus(self.running).plus(self.stopping);
         taken.plus(part) <= MilliGpus::ONE
     }
+
+    /// Tests if a latency target can be held beside those of all slices here.
+    pub(super) fn can_target(&self, latency: Option<Latency>) -> bool {
+        latency.is_none_or(|target| holds_latency(target, &[&self.targets[..], &self.gpu.targets].concat()))
+    }
 }
 
 impl GpuPool {
     /// A pool of unused GPUs.
     pub fn new(gpus: Vec<PoolGpu>) -> Self {
         let none = MilliGpus::ZERO;
-        let entry = |gpu| PoolEntry { gpu, running: none, claimed: none, stopping: none };
+        let entry =
+            |gpu| PoolEntry { gpu, running: none, claimed: none, stopping: none, targets: Vec::new() };
         Self { entries: gpus.into_iter().map(entry).collect() }
     }
 
@@ -114,10 +126,13 @@ impl GpuPool {
         indices.iter().map(|index| self.entries[*index].gpu.uuid).collect()
     }
 
-    /// Sets the part of a GPU that is unavailable to jobs; unknown GPUs are ignored.
-    pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus) {
+    /// Sets the part of a GPU that is unavailable to jobs, and the latency targets of other slices there.
+    ///
+    /// Unknown GPUs are ignored.
+    pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus, targets: Vec<Latency>) {
         if let Some(index) = self.index_of(gpu) {
-            self.entries[index].gpu.outside = outside;
+            let gpu = &mut self.entries[index].gpu;
+            (gpu.outside, gpu.targets) = (outside, targets);
         }
     }
 
@@ -184,11 +199,14 @@ pub(super) struct GpuConstraints<'a> {
     pub(super) affinity: Option<&'a Affinity>,
     /// GPUs reserved for another job.
     pub(super) reserved: &'a [PoolIndex],
+    /// Latency target of each member, if any.
+    pub(super) latency: Option<Latency>,
 }
 
 impl GpuConstraints<'_> {
     fn includes(&self, index: PoolIndex, entry: &PoolEntry) -> bool {
         !self.reserved.contains(&index)
             && self.affinity.is_none_or(|indices| indices.contains(&entry.gpu.index))
+            && entry.can_target(self.latency)
     }
 }

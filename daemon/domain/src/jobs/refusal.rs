@@ -39,6 +39,17 @@ pub enum JobRefusal {
         most = JobSpec::MOST_MEMBERS
     )]
     TooManyMembers(NonZeroU32),
+    /// Members of a gang would run one after the other, and so wait for each other in vain.
+    #[error(
+        "its {completions} members are to wait for each other, and only {parallelism} of them run at once: raise \
+         --parallelism to --completions, or leave --gang out"
+    )]
+    ScatteredGang {
+        /// Maximum number of members that run at once.
+        parallelism: NonZeroU32,
+        /// Number of members that have to run to their end.
+        completions: NonZeroU32,
+    },
     /// The user has [`MOST_JOBS_OF_A_USER`] jobs that have not ended; contains their number.
     #[error(
         "you have {0} jobs that have not ended, and a user has at most {most}: wait for some to end, delete some \

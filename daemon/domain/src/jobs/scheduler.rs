@@ -12,6 +12,7 @@ use super::name::{JobName, ProjectName};
 use super::pool::{GpuPool, PoolGpu, PoolIndex};
 use super::project::{Project, ProjectAccount, ProjectRefusal, QueueKey};
 use super::refusal::JobRefusal;
+use crate::compute::Latency;
 use crate::id::GpuUuid;
 
 /// Projects, jobs and bindings of one node. [`QuotaScheduler::decide`] makes the decisions.
@@ -77,9 +78,9 @@ impl QuotaScheduler {
         &self.pool
     }
 
-    /// Sets the part of a GPU that is unavailable to jobs.
-    pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus) {
-        self.pool.set_outside(gpu, outside);
+    /// Sets the part of a GPU that is unavailable to jobs, and the latency targets of other slices there.
+    pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus, targets: Vec<Latency>) {
+        self.pool.set_outside(gpu, outside, targets);
     }
 
     // Projects
@@ -206,6 +207,10 @@ impl QuotaScheduler {
         let (most, members) = (self.most_gpus(account, spec), spec.parallelism.max(spec.completions));
         match () {
             () if members.get() > JobSpec::MOST_MEMBERS => Err(JobRefusal::TooManyMembers(members)),
+            () if spec.gang && spec.is_one_after_another() => {
+                let (parallelism, completions) = (spec.parallelism, spec.completions);
+                Err(JobRefusal::ScatteredGang { parallelism, completions })
+            }
             () if size.gpus() > most => Err(JobRefusal::NeverFits { size, most }),
             () if spec.is_non_preemptible() && size.total() > quota => {
                 Err(JobRefusal::AboveQuota { size, quota })
@@ -216,8 +221,8 @@ impl QuotaScheduler {
 
     /// Number of GPUs on the largest island that the job's project may use.
     fn most_gpus(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
-        let reach =
-            super::pool::GpuConstraints { affinity: account.project.affinity(spec.kind), reserved: &[] };
+        let affinity = account.project.affinity(spec.kind);
+        let reach = super::pool::GpuConstraints { affinity, reserved: &[], latency: None };
         let most = self.pool.islands(&reach).values().map(Vec::len).max();
         most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
     }

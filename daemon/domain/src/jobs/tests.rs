@@ -24,6 +24,7 @@ pub(super) fn islands(count: u32, size: u32) -> Vec<PoolGpu> {
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / size,
         outside: MilliGpus::ZERO,
+        targets: Vec::new(),
     };
     (0..count * size).map(gpu).collect()
 }
@@ -50,6 +51,8 @@ pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: JobKind) -> JobS
         priority: Priority::DEFAULT,
         parallelism: NonZeroU32::MIN,
         completions: NonZeroU32::MIN,
+        latency: None,
+        gang: false,
     }
 }
 

@@ -10,6 +10,7 @@ use super::amount::MilliGpus;
 use super::job::{JobKind, JobSpec};
 use super::name::{JobName, ProjectName};
 use super::project::Project;
+use crate::compute::Latency;
 use crate::id::{HostPid, SliceName};
 
 /// State of a job or of one of its members.
@@ -80,6 +81,11 @@ pub struct JobView {
     pub preemptible: bool,
     /// Position in the project's queue; higher first.
     pub priority: i32,
+    /// Longest wait for the GPU that each member should have while it is within its share, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// True if members have their turns on the GPU at the same time.
+    pub gang: bool,
     /// GPUs of each member, in thousandths.
     pub gpus_of_member: MilliGpus,
     /// Maximum number of members that run at once.
@@ -123,6 +129,8 @@ impl JobView {
             kind: spec.kind,
             preemptible: !spec.is_non_preemptible(),
             priority: spec.priority.get().into(),
+            latency: spec.latency,
+            gang: spec.gang,
             gpus_of_member: spec.size.total(),
             parallelism: spec.parallelism.get(),
             completions: spec.completions.get(),

@@ -6,8 +6,10 @@ use core::fmt;
 use super::amount::MilliGpus;
 use super::job::{Job, JobId, MemberId, Size};
 use super::name::JobName;
+use super::pool::GpuConstraints;
 use super::project::{ProjectAccount, QueueKey};
 use super::scheduler::{Phase, QuotaScheduler};
+use crate::compute::Latency;
 
 /// Reason for which no further member of a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub enum Wait {
     },
     /// Within the quota; no GPU or island has enough contiguous room.
     Scattered(Size),
+    /// Too few GPUs can hold its latency target beside those of the slices there.
+    Latency(Latency),
     /// It would borrow, and its claim is no stronger than that of the members that run.
     NothingIdle {
         /// GPUs that the project uses.
@@ -77,6 +81,11 @@ impl fmt::Display for Wait {
                     "within the quota; {size} GPUs are not free in one piece, and nobody has to give back"
                 )
             }
+            Self::Latency(target) => write!(
+                f,
+                "no GPU that it may use can hold a latency of {target} beside the latency targets of the slices there; \
+                 `tranche list` and `tranche slice list` show them"
+            ),
             Self::NothingIdle { used, quota } => {
                 write!(f, "the project has {used} GPUs of its quota of {quota}, and none is idle to borrow")
             }
@@ -124,6 +133,13 @@ impl QuotaScheduler {
         if let Some(reserved) = self.reserved.as_ref().filter(|reserved| reserved.job == id) {
             let gpus = reserved.indices.iter().map(|index| self.pool.entry(*index).gpu.index).collect();
             return Wait::Emptying { gpus };
+        }
+        let affinity = account.project.affinity(shape.kind);
+        let reach = GpuConstraints { affinity, reserved: &[], latency: shape.latency };
+        let count = shape.size.gpus() as usize;
+        let held = self.pool.islands(&reach).values().any(|indices| indices.len() >= count);
+        if let Some(target) = shape.latency.filter(|_| !held) {
+            return Wait::Latency(target);
         }
         match () {
             () if account.is_guaranteed(&shape) => Wait::Scattered(job.spec.size),

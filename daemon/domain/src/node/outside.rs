@@ -19,14 +19,17 @@ impl Node {
                 Some(_) => MilliGpus::ONE,
                 None => self.outside(gpu.uuid, gpu.capacity, members),
             },
+            targets: {
+                let others = self.latencies(gpu.uuid).filter(|(slice, _)| !is_of(slice.job, members));
+                others.map(|(_, latency)| latency).collect()
+            },
         };
         self.gpus.iter().map(gpu).collect()
     }
 
     /// The larger of the memory and compute fractions that other slices take.
     fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
-        let is_theirs = |job: Option<MemberId>| job.is_some_and(|member| members.contains(&member));
-        let others = self.slices.values().filter(|slice| !is_theirs(slice.job));
+        let others = self.slices.values().filter(|slice| !is_of(slice.job, members));
         let parts = others.filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
         let (memory, compute) = parts.fold((0u128, 0u32), |(memory, compute), (slice, cap)| {
             let held = cap.saturating_add(self.excess(&slice.name, gpu));
@@ -35,6 +38,10 @@ impl Node {
         let memory = (memory * 1000).div_ceil(u128::from(capacity.get().max(1)));
         MilliGpus::new(u32::try_from(memory).unwrap_or(u32::MAX).max(compute).min(MilliGpus::ONE.get()))
     }
+}
+
+fn is_of(job: Option<MemberId>, members: &BTreeSet<MemberId>) -> bool {
+    job.is_some_and(|member| members.contains(&member))
 }
 
 #[cfg(test)]

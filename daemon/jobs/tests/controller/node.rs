@@ -64,6 +64,7 @@ impl TestNode {
             uuid: GpuUuid::from_bytes([index as u8; 16]),
             island: 0,
             outside: MilliGpus::ZERO,
+            targets: Vec::new(),
         };
         let site = TestSlices {
             gpus: (0..count).map(gpu).collect(),
@@ -147,7 +148,7 @@ impl JobSite for TestSlices {
         if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
     }
 
-    fn open(&self, slice: &JobSlice, _: Size, _: &[GpuUuid], _: JobOwner) -> Result<(), String> {
+    fn open(&self, slice: &JobSlice, _: &JobSpec, _: &[GpuUuid], _: JobOwner) -> Result<(), String> {
         match self.open.lock().unwrap().entry(slice.name.clone()) {
             Entry::Occupied(_) => Err(format!("slice {} was there already", slice.name)),
             Entry::Vacant(_) if self.broken.load(Relaxed) => Err("/run is full".into()),
@@ -301,6 +302,8 @@ impl From<Wish> for Submission {
                 priority: Priority::DEFAULT,
                 parallelism: NonZeroU32::new(wish.parallelism).unwrap(),
                 completions: NonZeroU32::new(wish.completions).unwrap(),
+                latency: None,
+                gang: false,
             },
             launch: LaunchSpec {
                 command: wish.command,

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use tranche_domain::compute::Latency;
 use tranche_domain::jobs::{JobKind, JobSpec, JobTerms, LaunchSpec, Size, Submission, TerminationPolicy};
 use tranche_domain::request::{BadShare, Share};
 
@@ -26,6 +27,8 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 priority: wire.priority.try_into()?,
                 parallelism,
                 completions: NonZeroU32::new(wire.completions).unwrap_or(parallelism),
+                latency: wire.latency_us.map(TryInto::try_into).transpose()?,
+                gang: wire.gang,
             },
             terms: JobTerms {
                 max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
@@ -96,6 +99,8 @@ impl From<Submission> for v1::SubmitJobRequest {
             warning_signal: terms.farewell.warning.map(|warning| warning.to_string()),
             grace_ms: Some(millis(terms.farewell.grace)),
             ticket: ticket.map(Into::into),
+            latency_us: spec.latency.map(Latency::micros),
+            gang: spec.gang,
         }
     }
 }
@@ -117,6 +122,8 @@ mod tests {
                 priority: Priority::new(-3),
                 parallelism: NonZeroU32::MIN,
                 completions: NonZeroU32::new(4).unwrap(),
+                latency: Some(Latency::LEAST),
+                gang: true,
             },
             launch: LaunchSpec {
                 command: vec!["python".into(), "a b".into()],
@@ -140,7 +147,7 @@ mod tests {
     #[test]
     fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
-        let cases: [(Spoil, &str); 9] = [
+        let cases: [(Spoil, &str); 10] = [
             (|wire| wire.command.clear(), "after --"),
             (|wire| wire.workdir = "here".into(), "absolute path"),
             (|wire| wire.command.push("a\0b".into()), "zero bytes"),
@@ -152,6 +159,7 @@ mod tests {
                 |wire| wire.share = Some(Share::Memory(tranche_domain::units::Bytes::mib(5)).into()),
                 "no bytes",
             ),
+            (|wire| wire.latency_us = Some(0), "2 ms to 10 s"),
             (|wire| wire.name = "Under_score".into(), "name of a job"),
         ];
         for (spoil, told) in cases {

@@ -14,8 +14,8 @@ field! {
 mirror! {
     JobView = v1::JobView {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
-        submitted_unix_ms, ended_unix_ms, members, command, workdir, url;
-        kind: interactive, gpus_of_member: milligpus_of_member
+        submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang;
+        kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us
     }
 
     MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms }
@@ -25,6 +25,7 @@ mirror! {
 mod tests {
     use super::*;
     use crate::bad_message::BadMessage;
+    use tranche_domain::compute::Latency;
     use tranche_domain::id::HostPid;
     use tranche_domain::jobs::MilliGpus;
 
@@ -60,6 +61,8 @@ mod tests {
             command: vec!["python".into()],
             workdir: "/".into(),
             url: Some("http://here".into()),
+            latency: Some(Latency::LEAST),
+            gang: true,
         };
         assert_eq!(JobView::try_from(v1::JobView::from(job.clone())), Ok(job));
     }

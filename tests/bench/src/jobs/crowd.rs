@@ -66,6 +66,8 @@ impl Crowd {
             priority: Priority::DEFAULT,
             parallelism: NonZeroU32::MIN,
             completions: NonZeroU32::MIN,
+            latency: None,
+            gang: false,
         }
     }
 
@@ -98,6 +100,7 @@ pub(crate) fn gpus() -> Vec<PoolGpu> {
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / (GPUS / 2),
         outside: MilliGpus::ZERO,
+        targets: Vec::new(),
     };
     (0..GPUS).map(gpu).collect()
 }

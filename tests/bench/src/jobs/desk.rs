@@ -10,7 +10,7 @@ use bench::report::Report;
 use nix::sys::signal::Signal;
 use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{MemberId, PoolGpu, Size};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester};
 
@@ -31,7 +31,7 @@ impl JobSite for Still {
         gpus()
     }
 
-    fn open(&self, _: &JobSlice, _: Size, _: &[GpuUuid], _: JobOwner) -> std::result::Result<(), String> {
+    fn open(&self, _: &JobSlice, _: &JobSpec, _: &[GpuUuid], _: JobOwner) -> std::result::Result<(), String> {
         Ok(())
     }
 

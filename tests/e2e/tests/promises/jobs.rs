@@ -3,6 +3,7 @@
 mod full;
 mod launcher;
 mod refused;
+mod terms;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

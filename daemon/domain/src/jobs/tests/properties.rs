@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::compute::Latency;
 use crate::jobs::project::ProjectAccount;
 
 const PROJECTS: [&str; 3] = ["a", "b", "c"];
@@ -17,6 +18,7 @@ enum Event {
         priority: i8,
         members: u32,
         at_once: u32,
+        latency: Option<Latency>,
     },
     End(prop::sample::Index),
     Delete(prop::sample::Index),
@@ -26,21 +28,32 @@ enum Event {
     Leave(prop::sample::Index),
 }
 
-fn submit(sizes: &'static [&'static str]) -> impl Strategy<Value = Event> {
+fn submit(sizes: &'static [&'static str], millis: &'static [u32]) -> impl Strategy<Value = Event> {
     let kind = prop_oneof![3 => Just(JobKind::Training), 1 => Just(JobKind::Interactive)];
     let members = prop_oneof![4 => Just((1, 1)), 1 => (1u32..=3, 1u32..=2)];
-    (0..PROJECTS.len(), prop::sample::select(sizes), kind, any::<bool>(), -1i8..=1, members).prop_map(
-        |(project, gpus, kind, preemptible, priority, (members, at_once))| {
+    let size = (prop::sample::select(sizes), prop::sample::select(millis));
+    (0..PROJECTS.len(), size, kind, any::<bool>(), -1i8..=1, members).prop_map(
+        |(project, (gpus, millis), kind, preemptible, priority, (members, at_once))| {
+            let latency = Latency::try_from(millis * 1000).ok();
             let preemptible = preemptible || kind == JobKind::Training;
-            Event::Submit { project, gpus, kind, preemptible, priority, members, at_once }
+            Event::Submit { project, gpus, kind, preemptible, priority, members, at_once, latency }
         },
     )
 }
 
 fn events(sizes: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<Event>> {
+    events_with(sizes, &[0], most)
+}
+
+/// Events of jobs with latency targets of these lengths in milliseconds; 0 is none.
+fn events_with(
+    sizes: &'static [&'static str],
+    millis: &'static [u32],
+    most: usize,
+) -> impl Strategy<Value = Vec<Event>> {
     let index = any::<prop::sample::Index>;
     let event = prop_oneof![
-        6 => submit(sizes),
+        6 => submit(sizes, millis),
         2 => index().prop_map(Event::End),
         1 => index().prop_map(Event::Delete),
         1 => (index(), any::<bool>()).prop_map(|(job, suspended)| Event::Suspend(job, suspended)),
@@ -72,13 +85,14 @@ fn world() -> impl Strategy<Value = World> {
 impl World {
     fn apply_event(&mut self, at: usize, event: &Event) {
         match event {
-            Event::Submit { project, gpus, kind, preemptible, priority, members, at_once } => {
+            Event::Submit { project, gpus, kind, preemptible, priority, members, at_once, latency } => {
                 let name = std::format!("j-{at}");
                 let _ = self.scheduler.submit(JobSpec {
                     preemptible: *preemptible,
                     priority: Priority::new(*priority),
                     parallelism: NonZeroU32::new(*at_once).unwrap(),
                     completions: NonZeroU32::new(*members).unwrap(),
+                    latency: *latency,
                     ..spec(PROJECTS[*project], &name, gpus, *kind)
                 });
             }
@@ -94,7 +108,7 @@ impl World {
             }
             Event::Outside(which, part) => {
                 let gpus: Vec<GpuUuid> = self.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
-                self.scheduler.set_outside(gpus[which.index(gpus.len())], MilliGpus::new(*part));
+                self.scheduler.set_outside(gpus[which.index(gpus.len())], MilliGpus::new(*part), Vec::new());
             }
         }
     }
@@ -128,6 +142,20 @@ impl World {
             assert_eq!(entry.running, sum(Phase::Running));
             assert_eq!(entry.claimed, sum(Phase::Claimed));
             assert_eq!(entry.stopping, sum(Phase::Stopping));
+            let here = self.scheduler.bindings.iter().filter(|(_, binding)| binding.indices.contains(&index));
+            let mut targets: Vec<Latency> =
+                here.filter_map(|(member, _)| self.scheduler.jobs()[&member.job].spec.latency).collect();
+            targets.sort_unstable();
+            assert_eq!(
+                {
+                    let mut known = entry.targets.clone();
+                    known.sort_unstable();
+                    known
+                },
+                targets
+            );
+            let least = Latency::least_of(targets.len());
+            assert!(targets.iter().all(|target| *target >= least), "GPU {} holds {targets:?}", gpu.index);
             assert!(entry.running.plus(entry.stopping) <= MilliGpus::ONE, "GPU {} holds too much", gpu.index);
             assert!(
                 entry.running.plus(entry.claimed) <= MilliGpus::ONE,
@@ -226,7 +254,7 @@ impl World {
     fn run_to_the_end(&mut self) {
         self.slow = false;
         let gpus: Vec<GpuUuid> = self.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
-        gpus.into_iter().for_each(|gpu| self.scheduler.set_outside(gpu, MilliGpus::ZERO));
+        gpus.into_iter().for_each(|gpu| self.scheduler.set_outside(gpu, MilliGpus::ZERO, Vec::new()));
         let suspended: Vec<JobId> = self.scheduler.jobs().keys().copied().collect();
         suspended.into_iter().for_each(|job| drop(self.scheduler.suspend(job, false)));
         let stopping = |world: &Self| {
@@ -249,7 +277,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2000), ..ProptestConfig::default() })]
 
     #[test]
-    fn accounts_stay_consistent_and_every_job_ends(mut world in world(), events in events(SIZES, 40), slow: bool) {
+    fn accounts_stay_consistent_and_every_job_ends(
+        mut world in world(),
+        events in events_with(SIZES, &[0, 0, 3, 5, 50], 40),
+        slow: bool,
+    ) {
         world.slow = slow;
         for (at, event) in events.iter().enumerate() {
             world.apply_event(at, event);

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::*;
+use crate::compute::Latency;
 use crate::jobs::{
     JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, Wait, permit_another,
 };
@@ -235,13 +236,13 @@ fn outside_use_displaces_claims() {
     world.slow = true;
     let heir = world.submit("b", "b-1", "1", JobKind::Training);
     for gpu in [0, 1] {
-        world.scheduler.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1));
+        world.scheduler.set_outside(GpuUuid::from_bytes([gpu; 16]), MilliGpus::new(1), vec![]);
     }
     world.scheduler.member_exited(MemberId { job: JobId(0), index: 0 }, Exit::Requeued);
     world.settle();
     assert_eq!(world.used("b"), "0");
     assert_eq!(wait(&world, heir), Some(Wait::Emptying { gpus: vec![0] }));
-    world.scheduler.set_outside(uuid, MilliGpus::ZERO);
+    world.scheduler.set_outside(uuid, MilliGpus::ZERO, vec![]);
     world.settle();
     assert_eq!((world.used("b"), wait(&world, heir)), ("1".into(), None));
 }
@@ -323,4 +324,52 @@ fn job_limit_applies_to_users_not_administrators() {
     assert_eq!(permit_another(MOST_JOBS_OF_A_USER, true), Ok(()));
     let refused = permit_another(MOST_JOBS_OF_A_USER, false).unwrap_err().to_string();
     assert!(refused.contains("you have 2000 jobs") && refused.contains("delete some"), "{refused}");
+}
+
+#[test]
+fn latency_targets_spread_over_gpus_that_can_hold_them_and_wait_for_others() {
+    let mut world = World::new(islands(1, 2), &[("a", "2")]);
+    let target = |millis: u32| Latency::try_from(millis * 1000).unwrap();
+    let service = |name: &str, millis| JobSpec {
+        latency: Some(target(millis)),
+        ..spec("a", name, "0.2", JobKind::Training)
+    };
+    for name in ["s-0", "s-1"] {
+        world.submit_spec(service(name, 3));
+    }
+    let gpus = |world: &World, name: &str| world.gpus_of("a", &[name]);
+    assert_ne!(gpus(&world, "s-0"), gpus(&world, "s-1"), "two need 4 ms each");
+    let third = world.submit_spec(service("s-2", 50));
+    assert_eq!(wait(&world, third), Some(Wait::Latency(target(50))));
+    assert!(Wait::Latency(target(50)).to_string().contains("latency of 50 ms"));
+    world.submit("a", "plain", "0.8", JobKind::Training);
+    assert_eq!(world.gpus_of("a", &["plain"]).len(), 1, "a job without a target does not wait");
+    world.delete("a", &["s-1"]);
+    assert_eq!(wait(&world, third), None);
+    let gpu = |index: u8| GpuUuid::from_bytes([index; 16]);
+    world.delete("a", &["s-0", "s-2"]);
+    (0..2).for_each(|index| world.scheduler.set_outside(gpu(index), MilliGpus::ZERO, vec![target(2)]));
+    let last = world.submit_spec(service("s-3", 50));
+    assert_eq!(wait(&world, last), Some(Wait::Latency(target(50))), "targets of other slices count");
+    world.scheduler.set_outside(gpu(1), MilliGpus::ZERO, vec![target(4)]);
+    world.settle();
+    assert_eq!(gpus(&world, "s-3"), BTreeSet::from([1]));
+}
+
+#[test]
+fn gang_is_its_jobs_own_and_all_its_members_run_at_once() {
+    let mut world = World::new(islands(1, 2), &[("a", "2")]);
+    let members = |name: &str, at_once: u32, all: u32| JobSpec {
+        parallelism: NonZeroU32::new(at_once).unwrap(),
+        completions: NonZeroU32::new(all).unwrap(),
+        gang: true,
+        ..spec("a", name, "0.2", JobKind::Training)
+    };
+    let refused = world.scheduler.submit(members("j", 2, 3)).unwrap_err().to_string();
+    assert!(refused.contains("its 3 members") && refused.contains("leave --gang out"), "{refused}");
+    let ids = ["j", "k"].map(|name| world.submit_spec(members(name, 2, 2)));
+    let gangs = ids.map(|id| world.scheduler.jobs()[&id].spec.gang_of(id).unwrap());
+    assert_ne!(gangs[0], gangs[1]);
+    let plain = JobSpec { gang: false, ..members("l", 2, 2) };
+    assert_eq!(plain.gang_of(ids[0]), None);
 }
