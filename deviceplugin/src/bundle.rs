@@ -104,7 +104,8 @@ impl Bundle {
             limit: profile.limit,
             mode: profile.mode,
             priority: profile.priority,
-            latency: None,
+            latency: profile.latency,
+            // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-asked-for.md).
             gang: None,
             gpus,
             ephemeral: false,

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use tranche_domain::admission::holds_latency;
+use tranche_domain::compute::Latency;
 use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, Permille};
-use tranche_domain::view::{GpuView, NodeView};
+use tranche_domain::view::{GpuView, NodeView, SliceView};
 
 use crate::bundle::Bundle;
 use crate::config::IgnoredXids;
@@ -41,6 +43,8 @@ pub struct GpuHeadroom {
     pub free: Bytes,
     /// Compute not committed to slices.
     pub free_compute: Permille,
+    /// Latency targets of its slices, in any order.
+    pub targets: Vec<Latency>,
     /// Reason for which no slice may be placed here, if any.
     pub obstacle: Option<String>,
     /// Description of the cordon in force, if any.
@@ -69,6 +73,8 @@ pub enum Health {
 pub enum Taken {
     /// Slices outside the offer, or with dynamic profiles other devices.
     BySlices,
+    /// Latency targets of other slices, beside which its own cannot be held.
+    ByTargets(Latency),
     /// Foreign processes, with their number.
     ByStrangers(usize),
     /// A cordon of the GPU, with its description.
@@ -102,6 +108,10 @@ impl fmt::Display for Health {
         match self {
             Self::Healthy => f.write_str("healthy"),
             Self::Taken(Taken::BySlices) => f.write_str("taken: other slices have the room that it needs"),
+            Self::Taken(Taken::ByTargets(target)) => write!(
+                f,
+                "taken: a latency of {target} cannot be held beside the latency targets of other slices there"
+            ),
             Self::Taken(Taken::ByStrangers(count)) => {
                 write!(f, "taken: {count} process(es) outside any slice use its GPU")
             }
@@ -126,7 +136,11 @@ impl NodeHeadroom {
             let gpus = slice.devices.iter().map(|device| device.gpu_uuid);
             Some((Bundle::of_slice(&slice.name, gpus)?, occupied))
         });
-        let room = |gpu: &GpuView| (gpu.uuid, GpuHeadroom::of(gpu, ignored));
+        let room = |gpu: &GpuView| {
+            let here = |slice: &&SliceView| slice.devices.iter().any(|device| device.gpu_uuid == gpu.uuid);
+            let targets = node.slices.iter().filter(here).filter_map(|slice| slice.latency).collect();
+            (gpu.uuid, GpuHeadroom { targets, ..GpuHeadroom::of(gpu, ignored) })
+        };
         Self { gpus: node.gpus.iter().map(room).collect(), slices: ours.collect() }
     }
 
@@ -157,6 +171,7 @@ impl GpuHeadroom {
             index: gpu.index,
             free: gpu.capacity.saturating_sub(gpu.committed),
             free_compute: Permille::WHOLE.saturating_sub(gpu.committed_compute),
+            targets: Vec::new(),
             obstacle: gpu.obstacle().map(Into::into),
             cordon: gpu.cordon.as_ref().map(ToString::to_string),
             strangers: gpu.foreign.len(),
@@ -180,15 +195,18 @@ impl GpuHeadroom {
     }
 
     fn judge_free(&mut self, claim: Claim, dynamic: bool) -> Health {
-        match () {
-            () if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
-            () if claim.memory > self.free || claim.compute > self.free_compute => {
+        let unheld = claim.latency.filter(|target| !holds_latency(*target, &self.targets));
+        match unheld {
+            _ if self.strangers > 0 => Health::Taken(Taken::ByStrangers(self.strangers)),
+            _ if claim.memory > self.free || claim.compute > self.free_compute => {
                 Health::Taken(Taken::BySlices)
             }
-            () if dynamic => Health::Healthy,
-            () => {
+            Some(target) => Health::Taken(Taken::ByTargets(target)),
+            None if dynamic => Health::Healthy,
+            None => {
                 self.free = self.free.saturating_sub(claim.memory);
                 self.free_compute = self.free_compute.saturating_sub(claim.compute);
+                self.targets.extend(claim.latency);
                 Health::Healthy
             }
         }

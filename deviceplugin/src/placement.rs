@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tranche_domain::compute::Latency;
 use tranche_domain::id::{GpuUuid, NumaNode};
 use tranche_domain::node::{Gpu, Node, Origin, Refusal};
 use tranche_domain::slice::Slice;
@@ -62,11 +63,14 @@ pub struct Claim {
     pub memory: Bytes,
     /// Guaranteed compute, in permille of a GPU.
     pub compute: Permille,
+    /// Latency target of its slice, if any.
+    pub latency: Option<Latency>,
 }
 
 impl Claim {
     fn of(slice: &Slice) -> Self {
-        Self { memory: slice.parts.iter().map(|part| part.cap).sum(), compute: slice.guaranteed() }
+        let memory = slice.parts.iter().map(|part| part.cap).sum();
+        Self { memory, compute: slice.guaranteed(), latency: slice.latency }
     }
 }
 
@@ -129,7 +133,9 @@ pub(crate) fn all_that_fit(gpu_device: &GpuDevice, profile: &Profile) -> Vec<(De
     let times = |whole: u64, part: u64| whole.checked_div(part).unwrap_or(u64::MAX);
     let by_memory = times(gpu_device.capacity.get(), claim.memory.get());
     let by_compute = times(1000, claim.compute.get().into());
-    let most = by_memory.min(by_compute).min(MOST_ALIKE.into());
+    let by_latency =
+        claim.latency.map_or(u64::MAX, |target| u64::from(target.micros() / Latency::LEAST.micros()));
+    let most = by_memory.min(by_compute).min(by_latency).min(MOST_ALIKE.into());
     let most = u16::try_from(most).unwrap_or(MOST_ALIKE);
     (0..most).map(|ordinal| (device(ordinal), claim)).collect()
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -57,6 +57,8 @@ pub struct Profile {
     pub mode: ComputeMode,
     /// Scheduling priority; higher first.
     pub priority: Priority,
+    /// Longest wait for the GPU that a slice should have while it is within its share, if any.
+    pub latency: Option<Latency>,
 }
 
 impl Profile {

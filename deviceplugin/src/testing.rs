@@ -66,6 +66,7 @@ pub(crate) fn idle(gpus: u8) -> NodeHeadroom {
         index: gpu.into(),
         free: Bytes::mib(32510),
         free_compute: Permille::WHOLE,
+        targets: Vec::new(),
         obstacle: None,
         cordon: None,
         strangers: 0,

@@ -68,6 +68,9 @@ compute_mode = {{ . | quote }}
 {{- with get . "priority" }}
 priority = {{ . | int }}
 {{- end }}
+{{- with get . "latencyMs" }}
+latency_ms = {{ . | toString | quote }}
+{{- end }}
 {{- end }}
 {{- if not .Values.dynamic }}
 {{- range .Values.layouts }}

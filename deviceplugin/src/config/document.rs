@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tranche_config::Keys;
-use tranche_domain::compute::Priority;
+use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuSelector;
 use tranche_domain::request::{ComputeMode, Share};
@@ -53,6 +53,7 @@ struct ProfileTable {
     compute_mode: ComputeMode,
     #[serde(default)]
     priority: i32,
+    latency_ms: Option<Scalar>,
 }
 
 #[derive(Deserialize)]
@@ -160,6 +161,7 @@ fn profile(table: ProfileTable) -> Result<Profile, String> {
         limit: part("limit", table.limit).transpose()?,
         mode: table.compute_mode,
         priority: Priority::try_from(table.priority).map_err(|bad| of(bad.to_string()))?,
+        latency: table.latency_ms.map(latency).transpose().map_err(of)?,
         name,
     })
 }
@@ -180,6 +182,17 @@ fn compute(given: Scalar) -> Result<Permille, String> {
         Share::Whole(count) if count.get() == 1 => Ok(Permille::WHOLE),
         more => Err(format!("{more} is more than one GPU: write 0.001 to 1")),
     }
+}
+
+/// A latency target in milliseconds, to the microsecond.
+fn latency(given: Scalar) -> Result<Latency, String> {
+    let text = given.text();
+    let micros = text.parse::<f64>().map_or(f64::NAN, |millis| (millis * 1000.0).round());
+    if !(0.0..=f64::from(u32::MAX)).contains(&micros) {
+        return Err(format!("latency_ms: {text:?} is no number of milliseconds such as 8 or 2.5"));
+    }
+    // In range, so the cast truncates nothing.
+    Latency::try_from(micros as u32).map_err(|bad| format!("latency_ms: {bad}"))
 }
 
 fn layout(table: LayoutTable) -> Result<Layout, String> {

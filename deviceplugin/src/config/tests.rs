@@ -16,12 +16,13 @@ fn with(profile: &str, layout: &str) -> String {
 
 #[test]
 fn sizes_and_shares_parse() {
-    let text = "memory_mib = 8192\ncompute = 0.25\nlimit = '0.5'\ncompute_mode = 'fair'\npriority = -3";
+    let text = "memory_mib = 8192\ncompute = 0.25\nlimit = '0.5'\ncompute_mode = 'fair'\npriority = -3\nlatency_ms = 4.5";
     let profile = config(&with(text, "['p', 'p']")).profiles.remove(0);
     assert_eq!(profile.share.to_string(), "8192 MiB");
     assert_eq!(profile.compute.map(|share| share.get()), Some(250));
     assert_eq!(profile.limit.map(|share| share.get()), Some(500));
     assert_eq!(profile.priority, (-3).try_into().unwrap());
+    assert_eq!(profile.latency.map(|target| target.micros()), Some(4_500));
     assert_eq!(config(&with("fraction = 1", "['p']")).profiles[0].share, Profile::WHOLE);
 }
 
@@ -70,6 +71,11 @@ fn impossible_profile_is_rejected() {
         ("memory_mib = 0", "smallest slice is 1 MiB"),
         ("priority = 1", "give it a fraction, memory_mib, or both"),
         ("fraction = 0.5\npriority = 128", "128 is no priority"),
+        ("fraction = 0.5\nlatency_ms = 1", "2 ms to 10 s"),
+        ("fraction = 0.5\nlatency_ms = -3", "such as 8 or 2.5"),
+        ("fraction = 0.5\nlatency_ms = nan", "such as 8 or 2.5"),
+        ("fraction = 0.5\nlatency_ms = 'soon'", "such as 8 or 2.5"),
+        ("fraction = 0.5\nlatency_ms = 9\ncompute_mode = 'best-effort'", "best-effort"),
         ("fraction = 0.5\nlimit = 0.2", "limit"),
         ("fraction = 0.5\nlimit = 2", "more than one GPU"),
         ("fraction = 0.5\ncompute_mode = 'unfair'", "unfair"),
@@ -104,6 +110,17 @@ fn oversized_layout_is_rejected() {
     assert!(refused("['p']\ngpu = 0\nmodel = 'A'").contains("not for both"));
     assert!(refused("['p']\n[[layout]]\nprofiles = []").contains("two layouts for all GPUs"));
     assert!(refused("['p']\ngpu = 'first'").contains("is not a GPU UUID"));
+}
+
+#[test]
+fn layout_whose_targets_cannot_be_held_together_is_rejected() {
+    let layout = |millis: u32| with(&format!("fraction = 0.3\nlatency_ms = {millis}"), "['p', 'p', 'p']");
+    let refused = refused(&layout(5));
+    assert!(
+        refused.contains("the layout for all GPUs: a latency of 5 ms") && refused.contains("least 6 ms"),
+        "{refused}"
+    );
+    assert_eq!(config(&layout(6)).profiles.len(), 1);
 }
 
 #[test]

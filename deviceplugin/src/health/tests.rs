@@ -82,3 +82,27 @@ fn dynamic_device_is_taken_when_it_cannot_fit() {
     room(&mut headroom).free_compute = Permille::try_from(299).unwrap();
     assert_eq!(unhealthy(&headroom, &offer).len(), 1, "0.2 still fits, and what is in use is never taken");
 }
+
+#[test]
+fn target_that_others_leave_no_room_for_takes_its_free_devices() {
+    let text = "
+        [[profile]]
+        name = 'svc'
+        fraction = 0.2
+        latency_ms = 4
+        [[profile]]
+        name = 'big'
+        fraction = 0.5
+        [[layout]]
+        profiles = ['svc', 'svc', 'big']
+    ";
+    let (mut headroom, offer) = (idle(1), offer(text, 1));
+    assert_eq!(unhealthy(&headroom, &offer), []);
+    room(&mut headroom).targets = vec![Latency::MOST];
+    let ill = unhealthy(&headroom, &offer);
+    assert!(ill.len() == 1 && ill[0].1.contains("a latency of 4 ms"), "one of two is left: {ill:?}");
+    room(&mut headroom).targets = vec![Latency::LEAST];
+    assert_eq!(unhealthy(&headroom, &offer).len(), 2);
+    headroom.slices.insert(bundle([device(0, "svc", 0)]), Occupied::Yes);
+    assert_eq!(unhealthy(&headroom, &offer).len(), 1, "what is in use is never taken");
+}

@@ -41,6 +41,12 @@ fn dynamic_profiles_fill_an_empty_gpu() {
 }
 
 #[test]
+fn dynamic_profile_with_a_target_has_as_many_devices_as_can_hold_it() {
+    let text = "dynamic = true\n[[profile]]\nname = 'svc'\nfraction = 0.1\nlatency_ms = 7";
+    assert_eq!(offer(text, 1).devices.len(), 3, "four need 8 ms each");
+}
+
+#[test]
 fn oversized_dynamic_profile_has_no_devices() {
     let text = "dynamic = true\n[[profile]]\nname = 'big'\nmemory_mib = 40000\n[[profile]]\nname = 'w'\nfraction = 1";
     let config = config(text);

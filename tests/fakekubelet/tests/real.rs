@@ -103,6 +103,41 @@ async fn a_device_is_a_slice_of_its_size_and_outlives_plugin_and_daemon() {
     assert_eq!(fs::read_dir(kubelet_dir(&node)).unwrap().count(), 1, "only the kubelet's own socket is left");
 }
 
+/// A GPU for two services with latency targets and training.
+const SERVICES: &str = "
+    [[profile]]
+    name = 'svc'
+    fraction = 0.2
+    latency_ms = 4.5
+    [[profile]]
+    name = 'big'
+    fraction = 0.5
+    [[layout]]
+    profiles = ['svc', 'svc', 'big']
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slice_of_a_profile_has_its_target_and_targets_of_others_take_free_devices() {
+    let node = Node::simulated("h200x1");
+    let mut kubelet = Kubelet::start(&kubelet_dir(&node));
+    let _running = Process::start(&mut plugin(&node, SERVICES));
+    let mut services = kubelet.plugin_of("tranche.dev/svc").await;
+    let mut listening = services.devices().await;
+    let devices = listening.next().await.unwrap();
+    let [first, second] = [0, 1].map(|at| devices.keys().nth(at).unwrap().clone());
+    let given = services.allocate(&[&first]).await.unwrap();
+    let name = given.cdi_devices[0].name.strip_prefix("tranche.dev/slice=").unwrap();
+    assert_eq!(node.slice(name).latency, Some(4_500));
+    // Three targets on a GPU need 6 ms each.
+    node.tranche(&["slice", "create", "other", "-g", "0.1", "--latency", "6ms"]).success();
+    listening.until(|devices| devices[&first] && !devices[&second]).await;
+    let refused = services.allocate(&[&second]).await.unwrap_err().to_string();
+    assert!(refused.contains("4.5 ms") && refused.contains("least 6 ms"), "{refused}");
+    node.tranche(&["slice", "resize", "other", "--latency", "none"]).success();
+    listening.until(|devices| devices.values().all(|healthy| *healthy)).await;
+    services.allocate(&[&second]).await.unwrap();
+}
+
 /// A GPU for training and serving, one for three notebooks, and six undivided ones.
 const MIXTURE: &str = "
     [[profile]]

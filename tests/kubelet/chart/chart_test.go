@@ -36,7 +36,7 @@ var usual = map[string]string{
 	"dynamic profiles": `
 dynamic: true
 layouts: []
-profiles: [{name: a, fraction: 0.25}, {name: whole, fraction: 1}, {name: m, memoryMiB: 16384, priority: -3}]`,
+profiles: [{name: a, fraction: 0.25}, {name: whole, fraction: 1}, {name: m, memoryMiB: 16384, priority: -3, latencyMs: 2.5}]`,
 	"a mixed node": `
 gpus: [0, GPU-00000000-0000-0000-0000-000000000001]
 profiles: [{name: a, fraction: 0.5, limit: 0.75, computeMode: fair}, {name: b, fraction: 0.25, computeMode: strict}]
@@ -98,6 +98,7 @@ func TestValuesThatMeanNothingAreRefusedBeforeAnythingIsRendered(t *testing.T) {
 		"profiles: [{name: a, fraction: 0}]":                    "fraction",
 		"profiles: [{name: A, fraction: 0.5}]":                  "name",
 		"profiles: [{name: a, fraction: 0.5, priority: 128}]":   "priority",
+		"profiles: [{name: a, fraction: 0.5, latencyMs: 1}]":    "latencyMs",
 		"profiles: [{name: a, fraction: 0.5, computeMode: no}]": "computeMode",
 		"hostPaths: {kubelet: var/lib/kubelet}":                 "kubelet",
 		"image: {pullPolicy: Sometimes}":                        "pullPolicy",
