@@ -45,9 +45,13 @@ static pthread_mutex_t measured = PTHREAD_MUTEX_INITIALIZER;
 static double latencies[MOST_LATENCIES];
 static size_t latency_count;
 
+/* What each thread does. */
+enum work { FLOOD, ROUNDS, COPIES, FEED };
+
 static struct plan {
-    uint64_t ns, ahead_ns, gap_low, gap_high;
-    bool graph, waits;
+    uint64_t ns, ahead_ns, gap_low, gap_high, launches, bytes;
+    bool graph;
+    enum work work;
 } plan;
 
 static uint64_t now_ns(void)
@@ -200,30 +204,91 @@ static void note(double us)
     pthread_mutex_unlock(&measured);
 }
 
-/* Launches one, waits for it, and thinks. */
+/* Launches some, waits for them, and thinks. */
 static int rounds(CUstream stream)
 {
     unsigned seed = (unsigned)getpid();
-    for (size_t number = 0; !atomic_load(&stop); number++) {
-        uint64_t from = now_ns(), ns = length_of(number), spread = plan.gap_high - plan.gap_low;
-        TRY(launch(stream, ns));
+    while (!atomic_load(&stop)) {
+        uint64_t from = now_ns(), spread = plan.gap_high - plan.gap_low;
+        struct batch batch = {0, 0};
+        for (; batch.kernels < plan.launches; batch.kernels++, batch.ns += plan.ns)
+            TRY(launch(stream, plan.ns));
         TRY(cu.cuStreamSynchronize(stream));
         note((double)(now_ns() - from) / 1e3);
-        count(&(struct batch){1, ns});
+        count(&batch);
         nap_ns(plan.gap_low + (uint64_t)((double)spread * rand_r(&seed) / RAND_MAX));
     }
     return 0;
 }
 
+/* Copies inside the device, some ahead; done work is copies, as their length depends on the device. */
+static int copies(CUstream stream)
+{
+    CUevent marks[BATCHES];
+    CUdeviceptr places[2];
+    size_t made = 0, ended = 0;
+    for (int i = 0; i < 2; i++)
+        TRY(cu.cuMemAlloc_v2(&places[i], plan.bytes));
+    for (int i = 0; i < BATCHES; i++)
+        TRY(cu.cuEventCreate(&marks[i], EVENT_NO_TIMING | EVENT_SLEEPS));
+    while (!atomic_load(&stop) || ended < made) {
+        if (!atomic_load(&stop) && made < ended + BATCHES) {
+            for (uint64_t i = 0; i < plan.launches; i++)
+                TRY(cu.cuMemcpyDtoDAsync_v2(places[1], places[0], plan.bytes, stream));
+            TRY(cu.cuEventRecord(marks[made++ % BATCHES], stream));
+        } else {
+            TRY(cu.cuEventSynchronize(marks[ended++ % BATCHES]));
+            count(&(struct batch){plan.launches, 0});
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        TRY(cu.cuMemFree_v2(places[i]));
+    return 0;
+}
+
+/* The next input comes from the host while a kernel works on the last: two buffers, and a stream for each kind. */
+static int feed(CUstream stream)
+{
+    CUstream loading;
+    CUevent loaded[2], used[2];
+    CUdeviceptr places[2];
+    void *host;
+    TRY(cu.cuStreamCreate(&loading, STREAM_NON_BLOCKING));
+    TRY(cu.cuMemAllocHost_v2(&host, plan.bytes));
+    for (int i = 0; i < 2; i++) {
+        TRY(cu.cuMemAlloc_v2(&places[i], plan.bytes));
+        TRY(cu.cuEventCreate(&loaded[i], EVENT_NO_TIMING));
+        TRY(cu.cuEventCreate(&used[i], EVENT_NO_TIMING | EVENT_SLEEPS));
+    }
+    for (size_t step = 0; !atomic_load(&stop); step++) {
+        int at = (int)(step % 2);
+        if (step >= 2) {
+            TRY(cu.cuEventSynchronize(used[at]));
+            count(&(struct batch){1, plan.ns});
+        }
+        TRY(cu.cuMemcpyHtoDAsync_v2(places[at], host, plan.bytes, loading));
+        TRY(cu.cuEventRecord(loaded[at], loading));
+        TRY(cu.cuStreamWaitEvent(stream, loaded[at], 0));
+        TRY(launch(stream, plan.ns));
+        TRY(cu.cuEventRecord(used[at], stream));
+    }
+    TRY(cu.cuStreamSynchronize(stream));
+    for (int i = 0; i < 2; i++)
+        TRY(cu.cuMemFree_v2(places[i]));
+    TRY(cu.cuMemFreeHost(host));
+    return cu.cuStreamDestroy_v2(loading);
+}
+
 static int work(void)
 {
+    static int (*const works[])(CUstream) = {[FLOOD] = flood, [ROUNDS] = rounds, [COPIES] = copies, [FEED] = feed};
     CUstream stream;
     prctl(PR_SET_TIMERSLACK, 1);
     TRY(cu.cuCtxSetCurrent(context));
     TRY(cu.cuStreamCreate(&stream, STREAM_NON_BLOCKING));
     uint64_t nobody = 0;
     atomic_compare_exchange_strong(&begun, &nobody, now_ns());
-    TRY(plan.waits ? rounds(stream) : flood(stream));
+    TRY(works[plan.work](stream));
     return cu.cuStreamDestroy_v2(stream);
 }
 
@@ -278,6 +343,18 @@ static void tell_latencies(double answer[4])
     pthread_mutex_unlock(&measured);
 }
 
+/* How many rounds there were since this or the above was asked last, how many took at most so long, and as above. */
+static void tell_within(double us, double answer[4])
+{
+    size_t within = 0;
+    pthread_mutex_lock(&measured);
+    for (size_t i = 0; i < latency_count; i++)
+        within += latencies[i] <= us;
+    pthread_mutex_unlock(&measured);
+    tell_latencies(answer);
+    answer[1] = (double)within;
+}
+
 static int obey(char *line, double answer[4])
 {
     unsigned long long a = 0, b = 0, c = 0, d = 0;
@@ -295,8 +372,16 @@ static int obey(char *line, double answer[4])
         plan = (struct plan){.ns = a, .ahead_ns = b, .graph = c};
         return start_work((int)d, &answer[0]);
     }
-    if (!strcmp(word, "rounds")) { /* NS GAP_LOW GAP_HIGH */
-        plan = (struct plan){.ns = a, .gap_low = b, .gap_high = c, .waits = true};
+    if (!strcmp(word, "rounds")) { /* NS GAP_LOW GAP_HIGH LAUNCHES */
+        plan = (struct plan){.ns = a, .gap_low = b, .gap_high = c, .launches = d ? d : 1, .work = ROUNDS};
+        return start_work(1, &answer[0]);
+    }
+    if (!strcmp(word, "copies")) { /* BYTES COPIES: so many before each mark */
+        plan = (struct plan){.bytes = a, .launches = b, .work = COPIES};
+        return start_work(1, &answer[0]);
+    }
+    if (!strcmp(word, "feed")) { /* NS BYTES */
+        plan = (struct plan){.ns = a, .bytes = b, .work = FEED};
         return start_work(1, &answer[0]);
     }
     if (!strcmp(word, "stop")) {
@@ -309,6 +394,8 @@ static int obey(char *line, double answer[4])
     }
     if (!strcmp(word, "latencies"))
         return tell_latencies(answer), atomic_load(&failed);
+    if (!strcmp(word, "within")) /* US */
+        return tell_within((double)a, answer), atomic_load(&failed);
     return BAD_ORDER;
 }
 

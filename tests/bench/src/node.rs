@@ -64,7 +64,15 @@ impl Node {
     /// # Errors
     /// If the simulated GPU cannot be created, or no daemon starts that shows a GPU.
     pub fn empty(stage: &Stage, driver: Driver) -> Result<Self> {
-        Self::of(stage, driver, "h200x1", &env::temp_dir())
+        Self::configured(stage, driver, "")
+    }
+
+    /// Starts a node without slices, with further keys in its daemon's configuration.
+    ///
+    /// # Errors
+    /// As for [`Self::empty`].
+    pub fn configured(stage: &Stage, driver: Driver, keys: &str) -> Result<Self> {
+        Self::begin(stage, driver, ("h200x1", &env::temp_dir()), keys)
     }
 
     /// Starts a node without slices, with the simulated GPUs of a preset and its files below `within`.
@@ -72,6 +80,11 @@ impl Node {
     /// # Errors
     /// As for [`Self::empty`].
     pub fn of(stage: &Stage, driver: Driver, preset: &str, within: &Path) -> Result<Self> {
+        Self::begin(stage, driver, (preset, within), "")
+    }
+
+    fn begin(stage: &Stage, driver: Driver, place: (&str, &Path), keys: &str) -> Result<Self> {
+        let (preset, within) = place;
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(within);
         let dir = dir.map_err(|error| error.to_string())?;
         interrupt::goes_with_us(dir.path());
@@ -79,7 +92,7 @@ impl Node {
             let create = ["create", "--preset", preset];
             run(Command::new(stage.root.join("bin/simgpu")).args(create).arg(dir.path().join("gpus")))?;
         }
-        fs::write(dir.path().join("config.toml"), configuration(stage, driver))
+        fs::write(dir.path().join("config.toml"), configuration(stage, driver) + keys)
             .map_err(|error| error.to_string())?;
         let daemon = RefCell::new(begin(&mut daemon(stage, driver, dir.path()))?);
         let mut node = Self { stage: stage.clone(), driver, daemon, uuid: String::new(), dir };

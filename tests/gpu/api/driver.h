@@ -127,6 +127,8 @@ typedef struct {
     F(cuMemHostGetDevicePointer_v2, (CUdeviceptr *, void *, unsigned)) \
     F(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t)) \
     F(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t)) \
+    F(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUstream)) \
+    F(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
     F(cuMemsetD8_v2, (CUdeviceptr, unsigned char, size_t)) \
     F(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream)) \
     F(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream)) \

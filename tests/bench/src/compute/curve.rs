@@ -82,6 +82,18 @@ pub(crate) fn parts(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
     got.into_iter().map(|got| 100.0 * got / sum.max(1.0)).collect()
 }
 
+/// Times from the end of one tenant's work to the begin of the next one's between two moments, in microseconds.
+pub(crate) fn handovers_us(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
+    let of = |(tenant, curve): (usize, &&Curve)| {
+        let inside = curve.growing().filter(|(begun, ended)| *begun >= from && *ended <= to);
+        inside.map(|(begun, ended)| (begun, ended, tenant)).collect::<Vec<_>>()
+    };
+    let mut stretches: Vec<(u64, u64, usize)> = curves.iter().enumerate().flat_map(of).collect();
+    stretches.sort_unstable();
+    let changes = stretches.windows(2).filter(|pair| pair[0].2 != pair[1].2);
+    changes.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e3).collect()
+}
+
 /// Delay after which the first tenant's part changed from `before` to `after` percent, in milliseconds.
 ///
 /// The change is taken to happen at one instant, which follows from the GPU time used between `change` and `end`: a
@@ -128,6 +140,15 @@ mod tests {
         assert_eq!(curve.longest_pause_ms(0, 6_000_000), 3.0);
         assert_eq!(curve.longest_pause_ms(0, 20_000_000), 14.0);
         assert_eq!(curve.longest_pause_ms(1_500_000, 4_500_000), 2.5);
+    }
+
+    #[test]
+    fn hand_overs_are_between_tenants_and_not_between_stretches_of_one() {
+        let curves = [curve(&[(0, 1_000), (5_000, 9_000)]), curve(&[(10_000, 11_000), (11_500, 12_000)])];
+        let last = curve(&[(12_040, 13_000), (50_000, 60_000)]);
+        let all = [&curves[0], &curves[1], &last];
+        assert_eq!(handovers_us(&all, 0, 100_000), [1.0, 0.04]);
+        assert_eq!(handovers_us(&all, 10_000, 100_000), [0.04]);
     }
 
     #[test]

@@ -207,6 +207,22 @@ impl<'a> Game<'a> {
         self.players.iter().map(|player| &player.curve).collect()
     }
 
+    /// Work that each tenant's programs have finished: its time alone in nanoseconds, and its kernels or copies.
+    pub(crate) fn done(&mut self) -> Result<Vec<[f64; 2]>> {
+        let of_player = |player: &mut Player| {
+            player.clients.iter_mut().try_fold([0.0; 2], |[time, number], client| {
+                let [more, others] = client.ask_both("done")?;
+                Ok([time + more, number + others])
+            })
+        };
+        self.players.iter_mut().map(of_player).collect()
+    }
+
+    /// Rounds of a tenant's first program since the last call, and how many of them took so long at most.
+    pub(crate) fn within(&mut self, player: usize, us: f64) -> Result<[f64; 2]> {
+        self.players[player].clients[0].ask_both(&format!("within {us:.0}"))
+    }
+
     /// Rounds of a tenant's first program since the last call: number, median, 99th percentile, greatest.
     ///
     /// The latter three are in microseconds.

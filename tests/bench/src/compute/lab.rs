@@ -11,7 +11,7 @@ use bench::stage::{Driver, Stage};
 use clap::ValueEnum;
 
 use crate::curve::{Curve, parts};
-use crate::game::Game;
+use crate::game::{Game, now};
 use crate::load::Tenant;
 
 /// GPU that is measured.
@@ -33,6 +33,8 @@ pub(crate) struct Lab {
     device: String,
     /// Time slice of a context and cost of a switch on the simulated GPU, in microseconds.
     law: Option<(f64, f64)>,
+    /// Cost of a switch from a context without work on the simulated GPU, in microseconds.
+    handover_us: Option<f64>,
     /// Loops of a kernel in a nanosecond on a real GPU; 0 on the simulated one, whose kernels read a clock.
     turns: f64,
     form: Form,
@@ -84,8 +86,8 @@ impl Lab {
             WhichGpu::Auto if Path::new("/dev/nvidiactl").exists() => Driver::Real,
             WhichGpu::Auto | WhichGpu::Sim => Driver::Simulated,
         };
-        let mut lab =
-            Self { stage: stage.clone(), driver, device: String::new(), law: None, turns: 0.0, form };
+        let (stage, device) = (stage.clone(), String::new());
+        let mut lab = Self { stage, driver, device, law: None, handover_us: None, turns: 0.0, form };
         lab.identify()?;
         println!("on {}{}", lab.device, if lab.is_simulated() { ", SIMULATED" } else { "" });
         Ok(lab)
@@ -97,6 +99,7 @@ impl Lab {
             let gpus = simgpu::Node::attach(&node.simulation()).map_err(|error| error.to_string())?;
             let model = &gpus.spec().gpus[0].model;
             self.device = format!("{} on {} cores", model.name, options::cores());
+            self.handover_us = Some(model.compute.handover_us as f64);
             self.law = Some((model.compute.slice_us as f64, model.compute.switch_us as f64));
         } else {
             let seen = node.seen()?;
@@ -126,6 +129,16 @@ impl Lab {
     /// A node with a daemon and no slices.
     pub(crate) fn node(&self) -> Result<Node> {
         Node::empty(&self.stage, self.driver)
+    }
+
+    /// The same with keys in the daemon's configuration.
+    pub(crate) fn configured_node(&self, keys: &str) -> Result<Node> {
+        Node::configured(&self.stage, self.driver, keys)
+    }
+
+    /// Cost of a switch from a context without work on the simulated GPU, in microseconds; `None` on a real one.
+    pub(crate) const fn handover_us(&self) -> Option<f64> {
+        self.handover_us
     }
 
     pub(crate) fn is_quick(&self) -> bool {
@@ -161,6 +174,31 @@ impl Lab {
         let mut game = Game::begin(node, tenants, scheduled, self.turns)?;
         game.watch(self.settle())?;
         Ok(game)
+    }
+
+    /// Runs tenants for all windows; returns what each finished in each of them.
+    ///
+    /// That is the time of its kernels alone, in percent of the window, and kernels or copies in a second.
+    pub(crate) fn finished(
+        &self,
+        node: &Node,
+        tenants: &[Tenant],
+        scheduled: bool,
+        windows: u64,
+    ) -> Result<Vec<Vec<[f64; 2]>>> {
+        let mut game = self.begin(node, tenants, scheduled)?;
+        let mut finished = vec![Vec::new(); tenants.len()];
+        let (mut done, mut at) = (game.done()?, now());
+        for _ in 0..windows {
+            game.watch(Duration::from_secs(1))?;
+            let (after, then) = (game.done()?, now());
+            for ((windows, before), after) in finished.iter_mut().zip(&done).zip(&after) {
+                let seconds = (then - at) as f64 / 1e9;
+                windows.push([(after[0] - before[0]) / 1e7 / seconds, (after[1] - before[1]) / seconds]);
+            }
+            (done, at) = (after, then);
+        }
+        Ok(finished)
     }
 
     /// Runs tenants for all windows.

@@ -18,6 +18,12 @@ pub(crate) enum Load {
     Mixed { trace: Vec<u64> },
     /// One kernel, a wait for it, and a pause between two lengths; again and again.
     Rounds { kernel: u64, gap: (u64, u64) },
+    /// The same with a request of several kernels.
+    Requests { kernel: u64, kernels: u64, gap: (u64, u64) },
+    /// Copies of so many bytes inside the device without end, some of them before each mark.
+    Copies { bytes: u64, ahead: u64 },
+    /// Kernels without end, the input of each copied from the host while the one before it runs.
+    Feed { kernel: u64, bytes: u64 },
     /// No kernels until an order is sent.
     Idle,
 }
@@ -34,7 +40,12 @@ impl Load {
             Self::Saturating { kernel, streams } => Some(format!("flood {kernel} {AHEAD} 0 {streams}")),
             Self::Graphs { kernel } => Some(format!("flood {kernel} {AHEAD} 1 1")),
             Self::Mixed { .. } => Some(format!("flood 0 {AHEAD} 0 1")),
-            Self::Rounds { kernel, gap: (low, high) } => Some(format!("rounds {kernel} {low} {high}")),
+            Self::Rounds { kernel, gap: (low, high) } => Some(format!("rounds {kernel} {low} {high} 1")),
+            Self::Requests { kernel, kernels, gap: (low, high) } => {
+                Some(format!("rounds {kernel} {low} {high} {kernels}"))
+            }
+            Self::Copies { bytes, ahead } => Some(format!("copies {bytes} {ahead}")),
+            Self::Feed { kernel, bytes } => Some(format!("feed {kernel} {bytes}")),
             Self::Idle => None,
         }
     }
@@ -42,10 +53,13 @@ impl Load {
     /// Length of the longest kernel or graph, in nanoseconds.
     pub(crate) fn longest(&self) -> u64 {
         match self {
-            Self::Saturating { kernel, .. } | Self::Rounds { kernel, .. } => *kernel,
+            Self::Saturating { kernel, .. }
+            | Self::Rounds { kernel, .. }
+            | Self::Requests { kernel, .. }
+            | Self::Feed { kernel, .. } => *kernel,
             Self::Graphs { kernel } => 20 * kernel,
             Self::Mixed { trace } => trace.iter().copied().max().unwrap_or(0),
-            Self::Idle => 0,
+            Self::Copies { .. } | Self::Idle => 0,
         }
     }
 }

@@ -8,10 +8,12 @@
 //! - Windows last a second. A figure is their median, with the least and the greatest beside it.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod changes;
 mod curve;
 mod deaths;
 mod game;
+mod handover;
 mod ideal;
 mod inference;
 mod lab;
@@ -21,7 +23,10 @@ mod load;
 mod overhead;
 mod plot;
 mod shares;
+mod streams;
+mod targets;
 mod throughput;
+mod transfers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,6 +75,16 @@ enum Part {
     Limits,
     /// Waits of requests beside training.
     Inference,
+    /// Work of a program whose streams run side by side.
+    Streams,
+    /// Work and shares while other programs want the processors.
+    Busy,
+    /// Requests of slices with latency targets.
+    Targets,
+    /// Time from one slice's last kernel to the next one's first.
+    Handover,
+    /// Cost of copies that are counted, and what they take from others if they are not.
+    Transfers,
     /// Time until a new share takes effect.
     Changes,
     /// Processor time of the daemon.
@@ -125,6 +140,11 @@ fn measure(part: Part, lab: &Lab, options: &Options, report: &mut Report) -> Res
         Part::Throughput => throughput::all(lab, report),
         Part::Limits => limits::all(lab, report),
         Part::Inference => inference::all(lab, report),
+        Part::Streams => streams::all(lab, report),
+        Part::Busy => busy::all(lab, report),
+        Part::Targets => targets::all(lab, report),
+        Part::Handover => handover::all(lab, report),
+        Part::Transfers => transfers::all(lab, report),
         Part::Changes => changes::all(lab, report),
         Part::Daemon => overhead::all(lab, report),
         Part::Deaths => deaths::all(lab, report),
