@@ -105,7 +105,7 @@ impl Bundle {
             mode: profile.mode,
             priority: profile.priority,
             latency: profile.latency,
-            // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-asked-for.md).
+            // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-named.md).
             gang: None,
             gpus,
             ephemeral: false,

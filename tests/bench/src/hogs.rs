@@ -9,7 +9,7 @@ use crate::{Result, interrupt};
 pub struct Hogs(Vec<Child>);
 
 impl Hogs {
-    /// Starts so many loops. Each ends by itself, too, about a second after this process has gone.
+    /// Starts `count` loops. Each ends by itself, too, about a second after this process has gone.
     ///
     /// # Errors
     /// If one cannot be started; those before it are ended.

@@ -117,7 +117,7 @@ pub struct SubmitArgs {
     /// Position in the project's queue, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,
-    /// Longest wait of each member for the GPU while it is within its share, 2ms to 10s; longer ones are counted
+    /// Longest wait of a member for the GPU within its share, 2ms to 10s; longer ones are counted
     #[arg(long, value_name = "DURATION", value_parser = quantity::latency)]
     pub latency: Option<Latency>,
     /// Members wait for each other, as ranks do: they have their turns on the GPU at the same time

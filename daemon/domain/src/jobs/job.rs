@@ -114,7 +114,7 @@ pub struct JobSpec {
     /// Longest wait for the GPU that each member should have while it is within its share, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// True if members wait for each other, so that their slices have their turns on the GPU at the same time.
+    /// True if members wait for each other: their slices have their turns on the GPU at the same time.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub gang: bool,
 }

@@ -82,7 +82,7 @@ pub(crate) fn parts(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
     got.into_iter().map(|got| 100.0 * got / sum.max(1.0)).collect()
 }
 
-/// Times from the end of one tenant's work to the begin of the next one's between two moments, in microseconds.
+/// Times from one tenant's work to the next one's between two moments, in microseconds.
 pub(crate) fn handovers_us(curves: &[&Curve], from: u64, to: u64) -> Vec<f64> {
     let of = |(tenant, curve): (usize, &&Curve)| {
         let inside = curve.growing().filter(|(begun, ended)| *begun >= from && *ended <= to);

@@ -207,7 +207,7 @@ impl<'a> Game<'a> {
         self.players.iter().map(|player| &player.curve).collect()
     }
 
-    /// Work that each tenant's programs have finished: its time alone in nanoseconds, and its kernels or copies.
+    /// Finished work of each tenant: its time alone in nanoseconds, and number of kernels or copies.
     pub(crate) fn done(&mut self) -> Result<Vec<[f64; 2]>> {
         let of_player = |player: &mut Player| {
             player.clients.iter_mut().try_fold([0.0; 2], |[time, number], client| {
@@ -218,7 +218,7 @@ impl<'a> Game<'a> {
         self.players.iter_mut().map(of_player).collect()
     }
 
-    /// Rounds of a tenant's first program since the last call, and how many of them took so long at most.
+    /// Rounds of a tenant's first program since the last call: all, and those of at most `us`.
     pub(crate) fn within(&mut self, player: usize, us: f64) -> Result<[f64; 2]> {
         self.players[player].clients[0].ask_both(&format!("within {us:.0}"))
     }

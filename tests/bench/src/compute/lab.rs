@@ -136,7 +136,7 @@ impl Lab {
         Node::configured(&self.stage, self.driver, keys)
     }
 
-    /// Cost of a switch from a context without work on the simulated GPU, in microseconds; `None` on a real one.
+    /// Cost of a switch from a context without work, in microseconds; `None` on a real GPU.
     pub(crate) const fn handover_us(&self) -> Option<f64> {
         self.handover_us
     }

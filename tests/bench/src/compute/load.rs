@@ -20,7 +20,7 @@ pub(crate) enum Load {
     Rounds { kernel: u64, gap: (u64, u64) },
     /// The same with a request of several kernels.
     Requests { kernel: u64, kernels: u64, gap: (u64, u64) },
-    /// Copies of so many bytes inside the device without end, some of them before each mark.
+    /// Copies inside the device without end, `ahead` of them before each mark.
     Copies { bytes: u64, ahead: u64 },
     /// Kernels without end, the input of each copied from the host while the one before it runs.
     Feed { kernel: u64, bytes: u64 },

@@ -11,7 +11,7 @@ use crate::load::{Load, MS, SHORT, Tenant};
 
 /// Latency target of each service.
 const TARGET: (&str, f64) = ("8ms", 8_000.0);
-/// Number of services.
+/// Services with a target; each needs 2 ms of it.
 const SERVICES: usize = 4;
 /// Share of training in percent.
 const TRAINING: f64 = 40.0;
@@ -64,7 +64,7 @@ fn alone_us(lab: &Lab, node: &Node, report: &mut Report) -> Result<f64> {
     Ok(p50)
 }
 
-/// Requests of each service within so many microseconds, and GPU time of training, both in percent.
+/// Requests of each service that took at most `within_us`, and GPU time of training, both in percent.
 fn serve(
     lab: &Lab,
     node: &Node,

@@ -26,7 +26,7 @@ pub(crate) fn all(lab: &Lab, report: &mut Report) -> Result<()> {
     beside(lab, &nodes, report)
 }
 
-/// Programs that stream their input from the host beside their kernels, and that only copy inside the device.
+/// Programs that stream input from the host beside kernels, and that only copy inside the device.
 fn programs(lab: &Lab) -> Vec<(&'static str, Load)> {
     let mut programs = vec![
         ("streaming_200us", Load::Feed { kernel: MS / 5, bytes: 256 << 10 }),

@@ -58,10 +58,12 @@ fn resized_target_takes_effect_at_once_and_is_kept() {
     let resize = |node: &Node, name: &str, latency: &str| {
         node.tranche(&["slice", "resize", name, "--latency", latency])
     };
-    for name in ["service", "other"] {
-        node.tranche(&["slice", "create", name, "-g", "0.3"]).success();
+    for (name, share) in [("service", "0.4"), ("other", "0.2")] {
+        node.tranche(&["slice", "create", name, "-g", share]).success();
     }
     let _service = Load::endless(&node, &["--slice", "service"], "bursts", &[]);
+    // Waits count while a slice is within its share, and alone it uses more.
+    let _training = Load::start(&node, &["-g", "0.4"], SATURATING);
     sleep(SETTLE);
     assert_eq!(node.slice("service").waits.count, 0, "no wait is counted without a target");
     let told = resize(&node, "service", "3ms").success();
