@@ -61,8 +61,8 @@ fn resized_target_takes_effect_at_once_and_is_kept() {
     for (name, share) in [("service", "0.4"), ("other", "0.2")] {
         node.tranche(&["slice", "create", name, "-g", share]).success();
     }
-    let _service = Load::endless(&node, &["--slice", "service"], "bursts", &[]);
-    // Waits count while a slice is within its share, and alone it uses more.
+    // Waits count while a slice is within its share, and it uses more where others leave theirs.
+    let _services = ["service", "other"].map(|name| Load::endless(&node, &["--slice", name], "bursts", &[]));
     let _training = Load::start(&node, &["-g", "0.4"], SATURATING);
     sleep(SETTLE);
     assert_eq!(node.slice("service").waits.count, 0, "no wait is counted without a target");
