@@ -2,10 +2,16 @@
 
 mod staged;
 
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::Value;
+
+/// Held while a bench runs: two at once would disturb each other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_bench_measures_launches_and_shares_beside_the_bare_driver() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let arguments = ["--quick", "--gpu", "sim", "--only", "launches,shares"];
     let Some((_, report, output)) = staged::run(env!("CARGO_BIN_EXE_bench-compute"), &arguments) else {
         return;
@@ -27,6 +33,7 @@ fn the_bench_measures_launches_and_shares_beside_the_bare_driver() {
 
 #[test]
 fn streams_targets_hand_overs_transfers_and_a_busy_host_are_measured() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let arguments = ["--quick", "--gpu", "sim", "--only", "streams,busy,targets,handover,transfers"];
     let Some((_, report, output)) = staged::run(env!("CARGO_BIN_EXE_bench-compute"), &arguments) else {
         return;
