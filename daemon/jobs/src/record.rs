@@ -211,6 +211,14 @@ mod tests {
     }
 
     #[test]
+    fn spec_of_an_earlier_release_has_neither_target_nor_gang() {
+        let text = r#"{"project":"a","name":"j","size":{"part":500},"kind":"training","preemptible":true,"priority":0,"parallelism":1,"completions":1}"#;
+        let spec: JobSpec = serde_json::from_str(text).unwrap();
+        assert_eq!((spec.latency, spec.gang), (None, false));
+        assert_eq!(serde_json::to_string(&spec).unwrap(), text, "an earlier release reads it again");
+    }
+
+    #[test]
     fn success_before_a_stop_request_is_final() {
         let preempted = StopReason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
         let mut member = leaving(preempted.clone());

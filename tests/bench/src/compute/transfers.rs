@@ -1,5 +1,7 @@
 //! Cost of copies that are counted, and what they take from others if they are not.
 
+use std::time::Duration;
+
 use bench::Result;
 use bench::node::Node;
 use bench::report::Report;
@@ -47,7 +49,7 @@ fn alone(lab: &Lab, nodes: &Nodes, report: &mut Report) -> Result<()> {
         let mut rates = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..lab.either(6, 1) {
             for ((node, scheduled, _), rates) in turns.iter().zip(&mut rates) {
-                let finished = lab.finished(node, &tenants, *scheduled, lab.either(5, 1))?;
+                let finished = lab.finished(node, &tenants, *scheduled, lab.either(3, 1))?;
                 rates.push(mean(&finished[0].iter().map(|[_, number]| *number).collect::<Vec<_>>()));
             }
         }
@@ -69,14 +71,13 @@ fn beside(lab: &Lab, nodes: &Nodes, report: &mut Report) -> Result<()> {
         let mut rates = Vec::new();
         for (node, called) in [(&nodes.uncounted, variant(true)), (&nodes.counted, COUNTED)] {
             let mut game = lab.begin(node, &tenants, true)?;
-            let (mut number, mut kernels, before) = (Vec::new(), Vec::new(), game.done()?);
-            let (from, to) = game.watch(std::time::Duration::from_secs(lab.windows(true)))?;
-            let (after, seconds) = (game.done()?, (to - from) as f64 / 1e9);
-            number.push((after[0][1] - before[0][1]) / seconds);
-            kernels.push(game.curves()[1].percent(from, to));
-            report.figure(&format!("{name}_70_beside_kernels"), called, "/s", &number);
-            report.figure(&format!("kernels_30_beside_{name}"), called, "%", &kernels);
-            rates.push((number[0], kernels[0]));
+            let before = game.done()?;
+            let (from, to) = game.watch(Duration::from_secs(lab.windows(false)))?;
+            let number = (game.done()?[0][1] - before[0][1]) * 1e9 / (to - from) as f64;
+            let kernels = game.curves()[1].percent(from, to);
+            report.figure(&format!("{name}_70_beside_kernels"), called, "/s", &[number]);
+            report.figure(&format!("kernels_30_beside_{name}"), called, "%", &[kernels]);
+            rates.push((number, kernels));
         }
         let [(uncounted, _), (counted, kernels)] = rates[..] else { return Err("no rates".into()) };
         report.at_least(&format!("{name}_70_counted_over_uncounted"), counted / uncounted, "", 0.99);
