@@ -40,6 +40,10 @@ fn other_bad_quantities_are_refused_too() {
     ending(nobody, &["run", "-g", "1", "--name", "A/B", "true"]).refused(2, &["A/B", "cannot name a slice"]);
     ending(nobody, &["run", "-g", "1", "--mode", "lax", "true"]).refused(2, &["lax", "best-effort"]);
     ending(nobody, &["slice", "resize", "a", "-g", "2"]).refused(2, &["create another slice"]);
+    ending(nobody, &["run", "--slice", "a", "--latency", "5ms", "true"])
+        .refused(2, &["--slice", "--latency"]);
+    ending(nobody, &["submit", "j", "-g", "0.5", "--latency", "1ms", "--", "true"])
+        .refused(2, &["2 ms to 10 s"]);
     ending(nobody, &["run", "true"]).refused(2, &["--gpus"]);
     ending(nobody, &["run", "-g", "0.5"]).refused(2, &["CMD"]);
 }
