@@ -2,7 +2,7 @@
 
 use simgpu::WorkKind;
 
-use crate::memory::ranges::Place;
+use crate::memory::span::{Place, copy_row};
 use crate::status::Outcome;
 use crate::wall::{Host, copy};
 
@@ -69,9 +69,9 @@ impl Copy {
         }
         for row in 0..height * depth {
             let (y, z) = (row % height, row / height);
-            let from = self.from.place.bytes(z * self.from.slice + y * self.from.pitch, width)?;
-            let to = self.to.place.bytes(z * self.to.slice + y * self.to.pitch, width)?;
-            copy(from, to, width as usize);
+            let from = (&self.from.place, z * self.from.slice + y * self.from.pitch);
+            let to = (&self.to.place, z * self.to.slice + y * self.to.pitch);
+            copy_row(from, to, width)?;
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 //!
 //! Read are names of kernels, sizes of their parameters, names and sizes of global variables.
 //!
-//! PTX text, ELF files (cubins) and fat binaries whose members are not compressed are understood.
+//! PTX text, ELF files (cubins) and [fat binaries](crate::fat) are understood.
 
+use crate::fat::fat;
 use crate::status::{Outcome, Status};
 use crate::wall::Host;
 
@@ -24,6 +25,16 @@ pub(crate) struct Image {
     ///
     /// At most these go to the device; the exact measure is known to the real driver alone.
     pub(crate) bytes: u64,
+    /// True if its kernels are unknown, as it cannot be read: then it has every one.
+    pub(crate) is_sealed: bool,
+}
+
+impl Image {
+    /// The kernel of a name.
+    pub(crate) fn entry(&self, name: &str) -> Option<Entry> {
+        let sealed = || self.is_sealed.then(|| Entry { name: name.into(), ..Entry::default() });
+        self.entries.iter().find(|entry| entry.name == name).cloned().or_else(sealed)
+    }
 }
 
 /// A kernel of an image.
@@ -38,11 +49,13 @@ pub(crate) struct Entry {
 }
 
 /// Reads the image at a caller's address; its length is stated in it.
-pub(crate) fn read(at: Host) -> Outcome<Image> {
+///
+/// `device` is ten times the compute capability for which a fat binary's member is chosen.
+pub(crate) fn read(at: Host, device: u32) -> Outcome<Image> {
     match at.read::<u32>()? {
         ELF => elf(&bytes(at, elf_length(&at.bytes(ELF_HEADER)?)?)?),
-        FAT => fat(&bytes(at, 16 + word64(&at.bytes(16)?, 8)?)?),
-        FAT_WRAPPER => read(Host::at(word64(&at.bytes(16)?, 8)?)),
+        FAT => fat(&bytes(at, word64(&at.bytes(16)?, 8)?.saturating_add(16))?, device),
+        FAT_WRAPPER => read(Host::at(word64(&at.bytes(16)?, 8)?), device),
         _ => ptx(&at.text()?),
     }
 }
@@ -52,27 +65,27 @@ fn bytes(at: Host, length: u64) -> Outcome<Vec<u8>> {
     if length > 1 << 32 { Err(Status::InvalidImage) } else { at.bytes(length as usize) }
 }
 
-/// Reads an image from bytes, as of a file or for the linker.
-pub(crate) fn copy_of(bytes: &[u8]) -> Outcome<Image> {
+/// Reads an image from bytes, as of a file or for the linker, under the same condition.
+pub(crate) fn copy_of(bytes: &[u8], device: u32) -> Outcome<Image> {
     let first = bytes.get(..4).and_then(|four| four.try_into().ok()).map(u32::from_le_bytes);
     match first.ok_or(Status::InvalidImage)? {
         ELF => elf(bytes),
-        FAT => fat(bytes),
+        FAT => fat(bytes, device),
         _ => ptx(bytes.split(|byte| *byte == 0).next().unwrap_or_default()),
     }
 }
 
-fn word64(bytes: &[u8], at: usize) -> Outcome<u64> {
+pub(crate) fn word64(bytes: &[u8], at: usize) -> Outcome<u64> {
     let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
     eight.map(u64::from_le_bytes).ok_or(Status::InvalidImage)
 }
 
-fn word32(bytes: &[u8], at: usize) -> Outcome<u64> {
+pub(crate) fn word32(bytes: &[u8], at: usize) -> Outcome<u64> {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     four.map(u32::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
 }
 
-fn word16(bytes: &[u8], at: usize) -> Outcome<u64> {
+pub(crate) fn word16(bytes: &[u8], at: usize) -> Outcome<u64> {
     let two = bytes.get(at..at + 2).and_then(|two| two.try_into().ok());
     two.map(u16::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
 }
@@ -115,7 +128,7 @@ fn elf(file: &[u8]) -> Outcome<Image> {
         .filter_map(|section| section.name.strip_prefix(".text."))
         .map(|name| Entry { name: name.into(), ..Entry::default() })
         .collect();
-    Ok(Image { entries, globals: variables(file, &sections)?, bytes: file.len() as u64 })
+    Ok(Image { entries, globals: variables(file, &sections)?, bytes: file.len() as u64, is_sealed: false })
 }
 
 /// Object symbols in sections of global or constant data.
@@ -145,20 +158,6 @@ fn text_at(file: &[u8], at: usize) -> Outcome<String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// The first member of a fat binary that can be read.
-fn fat(file: &[u8]) -> Outcome<Image> {
-    let mut at = word16(file, 6)? as usize;
-    while at + 16 <= file.len() {
-        let (header, size) = (word32(file, at + 4)? as usize, word64(file, at + 8)? as usize);
-        let member = file.get(at + header..at + header + size).ok_or(Status::InvalidImage)?;
-        if let Ok(image) = copy_of(member) {
-            return Ok(image);
-        }
-        at += (header + size).max(16);
-    }
-    Err(Status::InvalidImage)
-}
-
 /// Reads an image from PTX text.
 fn ptx(text: &[u8]) -> Outcome<Image> {
     let text = without_comments(&String::from_utf8_lossy(text));
@@ -171,7 +170,7 @@ fn ptx(text: &[u8]) -> Outcome<Image> {
     }
     let entries = text.split(".entry").skip(1).map(entry).collect::<Outcome<_>>()?;
     let globals = text.split([';', '{', '}']).filter_map(variable).collect::<Outcome<_>>()?;
-    Ok(Image { entries, globals, bytes: text.len() as u64 })
+    Ok(Image { entries, globals, bytes: text.len() as u64, is_sealed: false })
 }
 
 fn without_comments(text: &str) -> String {
@@ -307,7 +306,7 @@ mod tests {
     fn text_that_is_no_ptx_is_refused() {
         assert_eq!(ptx(b"hello").unwrap_err(), Status::InvalidImage);
         assert_eq!(ptx(b".version 6.0").unwrap_err(), Status::InvalidPtx);
-        assert_eq!(copy_of(b"\x7fELF").unwrap_err(), Status::InvalidImage);
+        assert_eq!(copy_of(b"\x7fELF", 0).unwrap_err(), Status::InvalidImage);
         assert!(elf_length(&[0; 10]).is_err());
     }
 }

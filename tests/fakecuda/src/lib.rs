@@ -23,6 +23,7 @@ mod device;
 mod driver;
 mod event;
 mod exports;
+mod fat;
 mod fault;
 mod fill;
 mod fork;

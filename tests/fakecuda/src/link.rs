@@ -45,7 +45,7 @@ fn add(link: u64, kind: i32, data: &[u8]) -> Outcome {
     if !(0..INPUTS).contains(&kind) {
         return Err(Status::InvalidValue);
     }
-    let image = crate::image::copy_of(data)?;
+    let image = crate::image::copy_of(data, 0)?;
     let driver = driver()?;
     let mut table = driver.table();
     let link = table.links.get_mut(&link).ok_or(Status::InvalidHandle)?;

@@ -147,7 +147,7 @@ pub(crate) fn end_all(driver: &Driver, table: &mut Table, context: u64) {
 pub(crate) fn load_data(out: Out<u64>, image: Host) -> Outcome {
     let driver = driver()?;
     driver.table().current()?;
-    load(driver, out, crate::image::read(image)?)
+    load(driver, out, crate::image::read(image, wanted(driver))?)
 }
 
 /// Compiler options have nothing to act on here, except that logs stay empty.
@@ -163,9 +163,17 @@ pub(crate) fn load_data_ex(
     load_data(out, image)
 }
 
+/// Ten times the compute capability that code is read for: that of the current device, or of the first one.
+fn wanted(driver: &Driver) -> u32 {
+    let table = driver.table();
+    let device = table.current_device().map_or(0, |(_, device)| device);
+    let [major, minor] = driver.node().gpu_spec(table.gpu(device)).model.compute_capability;
+    major * 10 + minor
+}
+
 fn from_file(name: Text) -> Outcome<Image> {
     let bytes = std::fs::read(name.get()?).map_err(|_| Status::FileNotFound)?;
-    crate::image::copy_of(&bytes)
+    crate::image::copy_of(&bytes, wanted(driver()?))
 }
 
 pub(crate) fn load_file(out: Out<u64>, name: Text) -> Outcome {
@@ -215,8 +223,7 @@ fn named(table: &mut Table, module: u64, name: &str) -> Outcome<u64> {
     if let Some((handle, _)) = known {
         return Ok(*handle);
     }
-    let entries = &find(&table.modules, module)?.image.entries;
-    let entry = entries.iter().find(|entry| entry.name == name).cloned().ok_or(Status::NotFound)?;
+    let entry = find(&table.modules, module)?.image.entry(name).ok_or(Status::NotFound)?;
     let handle = table.handle();
     table.functions.insert(handle, Function { module, entry, set: Vec::new() });
     Ok(handle)
@@ -273,7 +280,7 @@ pub(crate) fn library_load(
 ) -> Outcome {
     check_options(jit)?;
     check_options(options)?;
-    library(out, crate::image::read(image)?)
+    library(out, crate::image::read(image, wanted(driver()?))?)
 }
 
 pub(crate) fn library_load_file(

@@ -3,7 +3,7 @@
 use crate::bytes::{Copy, Side};
 use crate::driver::{Driver, Table, driver};
 use crate::lookup::{DefaultStream, find, select};
-use crate::memory::ranges::Place;
+use crate::memory::span::Place;
 use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In};

@@ -3,7 +3,8 @@
 use crate::bytes::{Compare, ValueWait, ValueWrite, Width};
 use crate::driver::{Driver, driver};
 use crate::lookup::{DefaultStream, select};
-use crate::memory::ranges::{Kind, Place};
+use crate::memory::ranges::Kind;
+use crate::memory::span::Place;
 use crate::state::stream::Op;
 use crate::status::{Outcome, Status};
 use crate::wall::In;

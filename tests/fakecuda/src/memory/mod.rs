@@ -19,4 +19,5 @@ pub(crate) mod ranges;
 pub(crate) mod release;
 pub(crate) mod reserve;
 pub(crate) mod shared;
+pub(crate) mod span;
 pub(crate) mod virt;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::memory::backing::Backing;
+use crate::memory::span::{Part, Place};
 use crate::status::{Outcome, Status};
-use crate::wall::Host;
 
 /// Kind of a range, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +108,7 @@ impl Ranges {
 
     /// Place of `bytes` at an address; plain host memory where no range is.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Outcome<Place> {
-        let Some(range) = self.around(address) else {
-            return Ok(Place { backing: None, at: address, on: None, is_managed: false });
-        };
-        self.within(range, address, bytes)
+        self.around(address).map_or_else(|| Ok(Place::of_host(address)), |range| self.within(range, address, bytes))
     }
 
     /// Place of `bytes` of device memory; anything else is an invalid value.
@@ -120,69 +117,21 @@ impl Ranges {
         self.within(range, address, bytes)
     }
 
+    /// Bytes of one range, or of mappings that lie one behind the other.
     fn within(&self, range: &Range, address: u64, bytes: u64) -> Outcome<Place> {
         let into = address - range.base;
-        if into.checked_add(bytes).is_none_or(|end| end > range.size) {
-            return Err(Status::InvalidValue);
+        let mut left = bytes.saturating_sub(range.size - into);
+        let (mut rest, mut last) = (Vec::new(), range);
+        while left > 0 {
+            let is_mapping = |range: &Range| matches!(range.kind, Kind::Virtual(_));
+            let next = self.at(last.base + last.size).filter(|next| is_mapping(next) && is_mapping(last));
+            last = next.ok_or(Status::InvalidValue)?;
+            rest.push(Part { backing: Some(last.backing.clone()), at: last.offset, length: last.size });
+            left = left.saturating_sub(last.size);
         }
+        let first =
+            Part { backing: Some(range.backing.clone()), at: range.offset + into, length: range.size - into };
         let on = (!range.is_host()).then_some(range.device);
-        let is_managed = range.kind == Kind::Managed;
-        Ok(Place { backing: Some(range.backing.clone()), at: range.offset + into, on, is_managed })
-    }
-}
-
-/// Place of bytes.
-#[derive(Clone)]
-pub(crate) struct Place {
-    /// Holder of the bytes; `None` for plain host memory.
-    backing: Option<Arc<Backing>>,
-    /// Offset in `backing`, or the host address.
-    at: u64,
-    /// The device, if they are on one.
-    pub(crate) on: Option<usize>,
-    is_managed: bool,
-}
-
-impl Place {
-    /// A part of a backing.
-    pub(crate) fn new(backing: Arc<Backing>, at: u64, on: usize) -> Self {
-        Self { backing: Some(backing), at, on: Some(on), is_managed: false }
-    }
-
-    /// Tests if the host reaches it as any memory of its own.
-    pub(crate) const fn is_the_hosts_too(&self) -> bool {
-        self.on.is_none() || self.is_managed
-    }
-
-    /// The place this many bytes further on.
-    pub(crate) fn after(self, bytes: u64) -> Self {
-        Self { at: self.at + bytes, ..self }
-    }
-
-    /// Refuses address 0 as host memory.
-    pub(crate) fn check(&self) -> Outcome {
-        if self.backing.is_none() && self.at == 0 { Err(Status::InvalidValue) } else { Ok(()) }
-    }
-
-    /// The host address of `bytes` that begin `into` it.
-    pub(crate) fn bytes(&self, into: u64, bytes: u64) -> Outcome<Host> {
-        match &self.backing {
-            Some(backing) => backing.host(self.at + into, bytes),
-            None if self.at == 0 => Err(Status::InvalidValue),
-            None => Ok(Host::at(self.at + into)),
-        }
-    }
-
-    /// Tests if it is device memory that has not been written yet.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.on.is_some() && self.backing.as_ref().is_some_and(|backing| backing.is_untouched())
-    }
-
-    /// Fills `bytes` that begin `into` it.
-    pub(crate) fn fill(&self, into: u64, bytes: u64, pattern: &[u8]) -> Outcome {
-        match &self.backing {
-            Some(backing) => backing.fill(self.at + into, bytes, pattern),
-            None => Err(Status::InvalidValue),
-        }
+        Ok(Place::of_parts(first, rest, on, range.kind == Kind::Managed))
     }
 }
