@@ -7,14 +7,18 @@ use simgpu::{Ticket, Time};
 
 use crate::driver::{Driver, driver};
 use crate::lookup::{DefaultStream, find, select};
+use crate::memory::ipc::Handle;
+use crate::state::event::SharedMark;
 use crate::state::stream::{Event, Op, State};
 use crate::status::{Outcome, Status};
 use crate::wall::Out;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`, which this driver does not have.
+/// `CU_EVENT_INTERPROCESS`, which goes with no timing only.
 const INTERPROCESS: u32 = 4;
+/// Mark of a handle of an event: `SIMGPUEV`.
+const MAGIC: u64 = u64::from_ne_bytes(*b"SIMGPUEV");
 /// `CU_EVENT_WAIT_EXTERNAL` and `CU_EVENT_RECORD_EXTERNAL`.
 const EXTERNAL: u32 = 1;
 
@@ -31,6 +35,7 @@ impl Event {
                 }
                 self.done(driver, mark)
             }
+            State::Elsewhere(mark) => driver.node().finished_at(mark).map(Some).ok_or(Status::NotReady),
         }
     }
 
@@ -41,7 +46,11 @@ impl Event {
     }
 
     fn wait(&self, driver: &Driver) -> Outcome {
-        let State::Recorded(mark, stream) = self.state() else { return self.reached(driver).map(|_| ()) };
+        let (mark, stream) = match self.state() {
+            State::Recorded(mark, stream) => (mark, stream),
+            State::Elsewhere(mark) => return driver.node().wait(mark).map_err(crate::driver::status),
+            _ => return self.reached(driver).map(|_| ()),
+        };
         driver.node().wait(mark).map_err(crate::driver::status)?;
         stream.wait_until_acted(driver, mark);
         // Not tested again: work behind it may be due by now and not have acted yet.
@@ -57,15 +66,38 @@ fn event(handle: u64) -> Outcome<(&'static Driver, Arc<Event>)> {
 
 pub(crate) fn create(out: Out<u64>, flags: u32) -> Outcome {
     out.check()?;
-    if flags & !7 != 0 || flags & INTERPROCESS != 0 {
+    if flags & !7 != 0 || flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0 {
         return Err(Status::InvalidValue);
     }
+    let shared = if flags & INTERPROCESS != 0 { Some(SharedMark::new()?) } else { None };
+    out.put(add(flags, shared)?)
+}
+
+fn add(flags: u32, shared: Option<SharedMark>) -> Outcome<u64> {
     let driver = driver()?;
     let mut table = driver.table();
     let (context, _) = table.current()?;
     let handle = table.handle();
-    table.events.insert(handle, Arc::new(Event { flags, context, state: Mutex::default() }));
-    out.put(handle)
+    table.events.insert(handle, Arc::new(Event { flags, context, state: Mutex::default(), shared }));
+    Ok(handle)
+}
+
+/// `cuIpcGetEventHandle`.
+pub(crate) fn export(out: Out<Handle>, handle: u64) -> Outcome {
+    out.check()?;
+    let (_, event) = event(handle)?;
+    let shared = event.shared.as_ref().ok_or(Status::InvalidValue)?;
+    out.put(Handle::new(MAGIC, shared.descriptor()))
+}
+
+/// `cuIpcOpenEventHandle`; a process has its own event already.
+pub(crate) fn open(out: Out<u64>, handle: Handle) -> Outcome {
+    out.check()?;
+    if !handle.is(MAGIC) || handle.process() == u64::from(std::process::id()) {
+        return Err(Status::InvalidValue);
+    }
+    let shared = SharedMark::open(handle.process(), handle.file())?;
+    out.put(add(INTERPROCESS | DISABLE_TIMING, Some(shared))?)
 }
 
 pub(crate) fn destroy(handle: u64) -> Outcome {

@@ -305,6 +305,8 @@ exports! {
         cuIpcOpenMemHandle(out: Out<u64>, handle: ipc::Handle, flags: u32) = ipc::open(out, handle, flags);
         cuIpcOpenMemHandle_v2(out: Out<u64>, handle: ipc::Handle, flags: u32) = ipc::open(out, handle, flags);
         cuIpcCloseMemHandle(address: u64) = ipc::close(address);
+        cuIpcGetEventHandle(out: Out<ipc::Handle>, event: u64) = event::export(out, event);
+        cuIpcOpenEventHandle(out: Out<u64>, handle: ipc::Handle) = event::open(out, handle);
 
         cuImportExternalMemory(out: Out<u64>, asked: In<external::Import>) = external::import(out, asked);
         cuExternalMemoryGetMappedBuffer(out: Out<u64>, external: u64, view: In<external::View>) =
@@ -441,6 +443,9 @@ exports! {
             graph::edges(graph, from, to, count);
         cuGraphGetEdges_v2(graph: u64, from: Out<u64>, to: Out<u64>, kinds: Out<u64>, count: Out<usize>) =
             graph::edges_v2(graph, from, to, kinds, count);
+        cuGraphNodeGetDependencies(node: u64, out: Out<u64>, count: Out<usize>) = graph::dependencies(node, out, count);
+        cuGraphNodeGetDependencies_v2(node: u64, out: Out<u64>, kinds: Out<u64>, count: Out<usize>) =
+            graph::dependencies_v2(node, out, kinds, count);
         cuGraphAddDependencies(graph: u64, from: In<u64>, to: In<u64>, count: usize) =
             graph::add_edges(graph, from, to, count);
         cuGraphAddDependencies_v2(graph: u64, from: In<u64>, to: In<u64>, edges: In<u64>, count: usize) =

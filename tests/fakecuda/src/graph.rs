@@ -130,6 +130,25 @@ pub(crate) fn nodes(graph: u64, out: Out<u64>, count: Out<usize>) -> Outcome {
     listed(&list, out, count)
 }
 
+/// `cuGraphNodeGetDependencies`: what a node comes after, in plain order.
+pub(crate) fn dependencies(node: u64, out: Out<u64>, count: Out<usize>) -> Outcome {
+    let driver = driver()?;
+    let table = driver.table();
+    let (graph, index) = home(&table, node)?;
+    let graph = find(&table.graphs, graph)?;
+    listed(&graph.handles(&graph.nodes[index].after), out, count)
+}
+
+/// The same with the kinds of dependencies, all of them plain.
+pub(crate) fn dependencies_v2(node: u64, out: Out<u64>, kinds: Out<u64>, count: Out<usize>) -> Outcome {
+    let room = if out.check().is_ok() { count.get()? } else { 0 };
+    dependencies(node, out, count)?;
+    if kinds.check().is_err() {
+        return Ok(());
+    }
+    kinds.put_list(&vec![0; count.get()?], room)
+}
+
 pub(crate) fn roots(graph: u64, out: Out<u64>, count: Out<usize>) -> Outcome {
     let driver = driver()?;
     let table = driver.table();

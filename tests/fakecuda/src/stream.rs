@@ -84,13 +84,13 @@ impl Stream {
         self: &Arc<Self>,
         driver: &Driver,
         op: &Op,
-        pending: Option<(Ticket, Arc<Self>)>,
+        pending: Option<(Ticket, Option<Arc<Self>>)>,
     ) -> Outcome {
         let Some((mark, other)) = pending else { return Ok(()) };
         let mut last = lock(&self.last);
         let ticket = self.submit_after(driver, WorkKind::Mark, Duration::ZERO, Some(mark))?;
         *last = Some(ticket);
-        if other.has_deferred() && !Arc::ptr_eq(&other, self) {
+        if other.is_some_and(|other| other.has_deferred() && !Arc::ptr_eq(&other, self)) {
             self.defer(driver, op.clone(), ticket, None);
         }
         Ok(())

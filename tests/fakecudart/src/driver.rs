@@ -6,13 +6,14 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-use crate::status::{Outcome, Status, checked};
+use crate::status::{Outcome, checked};
 use crate::wall::{Callable, HostFunction, In, Out, StreamCallback, Text, driver_function};
 
-/// A function of the driver; one that it does not have answers "not supported".
+/// A function of the driver; one that it does not have answers "not supported", and is named once.
 fn found<F: Callable + Copy>(place: &OnceLock<Option<F>>, name: &CStr) -> Outcome<F> {
     // SAFETY: the table below gives each name the signature that the driver API documents for it.
-    place.get_or_init(|| unsafe { F::at(driver_function(name)) }).ok_or(Status::NOT_SUPPORTED)
+    let function = *place.get_or_init(|| unsafe { F::at(driver_function(name)) });
+    function.ok_or_else(|| crate::missing::absent(&name.to_string_lossy(), "the driver's"))
 }
 
 macro_rules! driver {

@@ -82,8 +82,8 @@ exports! {
     cudaGraphGetNodes(graph: u64, out: Out<u64>, count: Out<usize>) =
         ready().and_then(|()| driver::cuGraphGetNodes(graph, out, count));
     cudaGraphNodeGetType(node: u64, out: Out<i32>) = ready().and_then(|()| driver::cuGraphNodeGetType(node, out));
-    cudaGraphNodeGetDependencies(node: u64, out: Out<u64>, edges: Out<u64>, count: Out<usize>) =
-        graph::node_dependencies(node, out, edges, count);
+    cudaGraphNodeGetDependencies(node: u64, out: Out<u64>, third: Out<u64>, count: Out<usize>) =
+        graph::node_dependencies(node, out, third, count);
     cudaGraphAddEmptyNode(out: Out<u64>, into: u64, before: In<u64>, count: usize) =
         ready().and_then(|()| driver::cuGraphAddEmptyNode(out, into, before, count));
     cudaGraphAddNode(

@@ -22,9 +22,7 @@ pub(crate) fn capture_info(
     if version() < 13000 {
         return driver::cuStreamGetCaptureInfo_v2(stream, status, id, Out::NULL, Out::NULL, Out::NULL);
     }
-    // The form with edges came with CUDA 12.3.
     driver::cuStreamGetCaptureInfo_v3(stream, status, id, graph, tail, edges, count)
-        .or_else(|_| driver::cuStreamGetCaptureInfo_v2(stream, status, id, graph, tail, count))
 }
 
 /// `cudaStreamUpdateCaptureDependencies` of CUDA 13, with edges.
@@ -84,9 +82,11 @@ pub(crate) fn add_node(
     }
 }
 
-/// `cudaGraphNodeGetDependencies` of CUDA 13, with edges, which are plain where the driver has none.
-pub(crate) fn node_dependencies(node: u64, out: Out<u64>, edges: Out<u64>, count: Out<usize>) -> Outcome {
+/// `cudaGraphNodeGetDependencies`: with edges in CUDA 13, without in CUDA 12, which has the count in their place.
+pub(crate) fn node_dependencies(node: u64, out: Out<u64>, third: Out<u64>, count: Out<usize>) -> Outcome {
     ready()?;
-    driver::cuGraphNodeGetDependencies_v2(node, out, edges, count)
-        .or_else(|_| driver::cuGraphNodeGetDependencies(node, out, count))
+    if version() < 13000 {
+        return driver::cuGraphNodeGetDependencies(node, out, third.cast());
+    }
+    driver::cuGraphNodeGetDependencies_v2(node, out, third, count)
 }

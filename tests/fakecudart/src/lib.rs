@@ -24,5 +24,3 @@ mod properties;
 mod status;
 mod wall;
 mod work;
-
-pub mod stand_in;

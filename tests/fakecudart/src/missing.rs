@@ -8,19 +8,19 @@ use crate::wall::Text;
 
 static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Refuses a call of the function with this name.
-pub(crate) fn refuse(name: &str) -> Outcome {
+/// Names a function that is not among those of a library, once, and answers "not supported".
+pub(crate) fn absent(name: &str, library: &str) -> Status {
     let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
     if named.insert(name.to_owned()) {
-        eprintln!("fakecudart: {name} is not among the functions that the simulated libraries have");
+        eprintln!("fakecudart: {name} is not among {library} functions");
     }
-    Err(Status::NOT_SUPPORTED)
+    Status::NOT_SUPPORTED
 }
 
 // SAFETY: the name is this library's own, for the code that `fakecudart-stage` generates.
 #[unsafe(no_mangle)]
 extern "C" fn fakecudart_missing(name: Text) -> i32 {
-    noted(name.get().and_then(|name| refuse(&name.to_string_lossy())))
+    noted(name.get().and_then(|name| Err(absent(&name.to_string_lossy(), "the simulated libraries'"))))
 }
 
 // SAFETY: as above.

@@ -189,6 +189,39 @@ pub(crate) struct EventV2 {
     pub(crate) compute_instance: u32,
 }
 
+/// `nvmlGpuFabricInfo_t`: these GPUs are registered with no fabric manager.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fabric {
+    pub(crate) cluster: [u8; 16],
+    pub(crate) status: u32,
+    pub(crate) clique: u32,
+    /// `NVML_GPU_FABRIC_STATE_NOT_SUPPORTED` is 0.
+    pub(crate) state: u8,
+}
+
+impl Fabric {
+    /// No fabric.
+    pub(crate) const NONE: Self = Self { cluster: [0; 16], status: 0, clique: 0, state: 0 };
+}
+
+/// `nvmlGpuFabricInfo_v2_t`; callers write the version first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FabricV {
+    pub(crate) version: u32,
+    pub(crate) fabric: Fabric,
+    /// Bits of health: none is known.
+    pub(crate) health: u32,
+}
+
+impl FabricV {
+    /// Version 2 in the top byte, the size below.
+    pub(crate) const VERSION: u32 = 2 << 24 | size_of::<Self>() as u32;
+    /// No fabric.
+    pub(crate) const NONE: Self = Self { version: Self::VERSION, fabric: Fabric::NONE, health: 0 };
+}
+
 /// No instance: the whole GPU.
 pub(crate) const NO_INSTANCE: u32 = u32::MAX;
 
@@ -207,5 +240,6 @@ mod tests {
             (0x0100_0018, 32, 40)
         );
         assert_eq!(size_of::<Accounting>(), 56);
+        assert_eq!((size_of::<Fabric>(), FabricV::VERSION), (28, 0x0200_0024));
     }
 }

@@ -82,6 +82,10 @@ impl Device {
         (major.cast_signed(), minor.cast_signed())
     }
 
+    pub(crate) fn pcie_generation(&self) -> u32 {
+        self.model().link.pcie_generation
+    }
+
     pub(crate) fn cores(&self) -> u32 {
         self.model().compute.sm_count * self.model().compute.cores_per_sm
     }

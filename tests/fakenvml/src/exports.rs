@@ -8,7 +8,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use crate::abi::{Accounting, Bar1, EventV2, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates};
+use crate::abi::{Accounting, Bar1, EventV2, Fabric, FabricV, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates};
 use crate::device::{names_bus, process_name};
 use crate::events::XID_CRITICAL;
 use crate::handle::handle;
@@ -148,6 +148,18 @@ calls! {
         Ok((identity(handle(remote))?.pci_v3(),))
     }
 
+    nvmlDeviceGetNvLinkRemoteDeviceType(of: Handle, number: u32) -> (kind: u32) {
+        let remote = link::remote(&device(of)?, number)?;
+        remote.map(|_| (link::REMOTE_GPU,)).ok_or(Failure::NotSupported)
+    }
+    // Links are always at their full speed.
+    nvmlDeviceGetCurrPcieLinkGeneration(of: Handle) -> (generation: u32) { Ok((device(of)?.pcie_generation(),)) }
+    nvmlDeviceGetMaxPcieLinkGeneration(of: Handle) -> (generation: u32) { Ok((device(of)?.pcie_generation(),)) }
+    nvmlDeviceGetGpuMaxPcieLinkGeneration(of: Handle) -> (generation: u32) { Ok((device(of)?.pcie_generation(),)) }
+    nvmlDeviceGetCurrPcieLinkWidth(of: Handle) -> (lanes: u32) { device(of).map(|_| (link::PCIE_LANES,)) }
+    nvmlDeviceGetMaxPcieLinkWidth(of: Handle) -> (lanes: u32) { device(of).map(|_| (link::PCIE_LANES,)) }
+    nvmlDeviceGetGpuFabricInfo(of: Handle) -> (fabric: Fabric) { device(of).map(|_| (Fabric::NONE,)) }
+
     nvmlDeviceGetSupportedEventTypes(of: Handle) -> (kinds: u64) { device(of).map(|_| (XID_CRITICAL,)) }
     nvmlEventSetCreate() -> (set: usize) { Ok((session()?.listeners.create(),)) }
 }
@@ -210,6 +222,20 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Handle, out: *mut MemoryV2) 
         match unsafe { wall::get(out.cast::<u32>())? } {
             // SAFETY: a caller that writes this version passes a pointer to this structure.
             MemoryV2::VERSION => unsafe { wall::put(out, device.memory_v2()) },
+            _ => Err(Failure::ArgumentVersionMismatch),
+        }
+    })
+}
+
+/// The first field states the version of the caller's structure.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(of: Handle, out: *mut FabricV) -> Status {
+    wall::status(|| {
+        device(of)?;
+        // SAFETY: the caller wrote the version, the first field, by this module's contract.
+        match unsafe { wall::get(out.cast::<u32>())? } {
+            // SAFETY: a caller that writes this version passes a pointer to this structure.
+            FabricV::VERSION => unsafe { wall::put(out, FabricV::NONE) },
             _ => Err(Failure::ArgumentVersionMismatch),
         }
     })

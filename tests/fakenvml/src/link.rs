@@ -11,6 +11,11 @@ const TOPOLOGY_SWITCH: u32 = 10;
 const TOPOLOGY_SOCKET: u32 = 40;
 const TOPOLOGY_SYSTEM: u32 = 50;
 
+/// `NVML_NVLINK_DEVICE_TYPE_GPU`.
+pub(crate) const REMOTE_GPU: u32 = 0;
+/// Lanes of each GPU's link on PCI Express.
+pub(crate) const PCIE_LANES: u32 = 16;
+
 const P2P_OK: u32 = 0;
 const P2P_NOT_SUPPORTED: u32 = 5;
 /// Read, write, NVLink, atomics.

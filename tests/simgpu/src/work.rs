@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::ground::Ground;
 use crate::lane::{Lane, WorkKind};
 use crate::law::Timeline;
-use crate::layout::{MARKS, context, gpu, mark, piece};
+use crate::layout::{CONTEXTS, MARKS, QUEUE_LENGTH, context, gpu, mark, piece};
 use crate::node::Node;
 use crate::process::Process;
 use crate::refusal::Refusal;
@@ -40,6 +40,12 @@ impl Ticket {
     /// The context it was submitted to.
     pub const fn context(self) -> Context {
         self.context
+    }
+
+    /// Words by which another process can name the same work.
+    pub const fn words(self) -> [u64; 5] {
+        let Context { gpu, slot, serial } = self.context;
+        [gpu.0 as u64, slot as u64, serial, self.sequence, self.slot as u64]
     }
 }
 
@@ -89,6 +95,16 @@ impl Process {
 }
 
 impl Node {
+    /// The work that [`Ticket::words`] named, perhaps in another process; `None` for words that name none.
+    pub fn ticket(&self, words: [u64; 5]) -> Option<Ticket> {
+        let [gpu, slot, serial, sequence, place] = words;
+        let gpu = self.gpu(usize::try_from(gpu).ok()?)?;
+        let slot = u32::try_from(slot).ok().filter(|slot| (*slot as usize) < CONTEXTS)?;
+        let place = u32::try_from(place).ok().filter(|place| (*place as usize) < QUEUE_LENGTH)?;
+        let context = Context { gpu, slot, serial };
+        (sequence != 0).then_some(Ticket { context, sequence, slot: place })
+    }
+
     /// True if work is done.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         if self.is_queued(ticket) {

@@ -29,7 +29,7 @@ const MAGIC: u64 = u64::from_ne_bytes(*b"SIMGPUIP");
 /// The same for handles of pools: `SIMGPUPL`.
 const POOL_MAGIC: u64 = u64::from_ne_bytes(*b"SIMGPUPL");
 
-/// `CUipcMemHandle` and `CUmemPoolPtrExportData`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Handle {
@@ -41,6 +41,28 @@ pub(crate) struct Handle {
     size: u64,
     gpu: u64,
     piece: u64,
+}
+
+impl Handle {
+    /// Names a file of this process.
+    pub(crate) fn new(magic: u64, file: u64) -> Self {
+        Self { magic, process: u64::from(std::process::id()), file, block: 0, offset: 0, size: 0, gpu: 0, piece: 0 }
+    }
+
+    /// Tests if it is one of a kind.
+    pub(crate) const fn is(&self, magic: u64) -> bool {
+        self.magic == magic
+    }
+
+    /// Pid of the process that made it.
+    pub(crate) const fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// Descriptor of the file in that process.
+    pub(crate) const fn file(&self) -> u64 {
+        self.file
+    }
 }
 
 pub(crate) fn export(out: Out<Handle>, address: u64) -> Outcome {

@@ -2,6 +2,7 @@
 
 pub(crate) mod array;
 pub(crate) mod context;
+pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod location;
 pub(crate) mod module;

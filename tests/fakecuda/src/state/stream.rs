@@ -7,6 +7,7 @@ use std::time::Duration;
 use simgpu::{Lane, Ticket, Time, WorkKind};
 
 use crate::bytes::{Copy, Fill, ValueWait, ValueWrite};
+use crate::state::event::SharedMark;
 use crate::wall::Callee;
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -172,6 +173,8 @@ pub(crate) struct Event {
     pub(crate) flags: u32,
     pub(crate) context: u64,
     pub(crate) state: Mutex<State>,
+    /// What processes that have it share of it.
+    pub(crate) shared: Option<SharedMark>,
 }
 
 #[derive(Clone, Default)]
@@ -185,11 +188,19 @@ pub(crate) enum State {
     Done(Time),
     /// Recorded while its stream was being captured: graph and nodes.
     Captured(u64, Vec<usize>),
+    /// Recorded by another process as this mark.
+    Elsewhere(Ticket),
 }
 
 impl Event {
+    /// What was recorded last, by whichever process.
     pub(crate) fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let own = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (self.shared.as_ref().and_then(SharedMark::get), &own) {
+            (None, _) | (_, State::Captured(..)) => own,
+            (Some(mark), State::Recorded(ours, _)) if *ours == mark => own,
+            (Some(mark), _) => State::Elsewhere(mark),
+        }
     }
 
     pub(crate) fn set(&self, state: State) {
@@ -199,6 +210,9 @@ impl Event {
     /// Sets it to a mark of a stream.
     pub(crate) fn recorded(&self, mark: Ticket, stream: Arc<Stream>) {
         self.set(State::Recorded(mark, stream));
+        if let Some(shared) = &self.shared {
+            shared.set(mark);
+        }
     }
 
     /// Sets it to nodes of a captured graph.
@@ -206,10 +220,11 @@ impl Event {
         self.set(State::Captured(graph, nodes));
     }
 
-    /// The mark it stands for, with its stream, if there is something to wait for.
-    pub(crate) fn pending(&self) -> Option<(Ticket, Arc<Stream>)> {
+    /// The mark it stands for, with its stream if that is this process's, if there is something to wait for.
+    pub(crate) fn pending(&self) -> Option<(Ticket, Option<Arc<Stream>>)> {
         match self.state() {
-            State::Recorded(mark, stream) => Some((mark, stream)),
+            State::Recorded(mark, stream) => Some((mark, Some(stream))),
+            State::Elsewhere(mark) => Some((mark, None)),
             _ => None,
         }
     }

@@ -1,12 +1,14 @@
 //! `fakecudart-stage ARCHIVE FOLDER [PROGRAM...]`: makes the simulated runtimes, and the libraries that programs import.
 #![forbid(unsafe_code)]
 
+mod stand_in;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use fakecudart::stand_in::{Failure, Wanted, add_imports, functions, runtimes, source};
+use crate::stand_in::{Failure, Wanted, add_imports, functions, runtimes, source};
 
 fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// Reason why the libraries cannot be made.
 #[derive(Debug, Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     #[error("can't {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error("can't read {path} as ELF: {source}")]
@@ -46,13 +46,13 @@ const FAMILIES: &[(&str, &[&str])] = &[
 
 /// One library to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Names with the version that is asked for, which is empty for none.
     names: BTreeMap<String, String>,
 }
 
 /// Libraries by file name.
-pub type Plan = BTreeMap<String, Wanted>;
+pub(crate) type Plan = BTreeMap<String, Wanted>;
 
 fn family(library: &str) -> Option<&'static [&'static str]> {
     FAMILIES.iter().find(|(start, _)| library.starts_with(start)).map(|(_, names)| *names)
@@ -66,12 +66,12 @@ fn owns(library: &str, name: &str) -> bool {
 }
 
 /// The runtimes alone, as programs that link nothing else need them.
-pub fn runtimes() -> Plan {
+pub(crate) fn runtimes() -> Plan {
     ["libcudart.so.12", "libcudart.so.13"].map(|name| (name.to_owned(), Wanted::default())).into()
 }
 
 /// Adds what a program or library imports of the known families.
-pub fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
+pub(crate) fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
     let bytes = fs::read(path).map_err(|source| Failure::File { action: "read", path: path.into(), source })?;
     let failed = |source| Failure::Elf { path: path.into(), source };
     let file = ElfFile64::<object::Endianness>::parse(&*bytes).map_err(failed)?;
@@ -79,7 +79,9 @@ pub fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
     let sections = header.sections(endian, &*bytes).map_err(failed)?;
     let needed = needed(&sections, endian, &bytes).map_err(failed)?;
     let ours: Vec<&String> = needed.iter().filter(|library| family(library).is_some()).collect();
-    ours.iter().for_each(|library| drop(plan.entry((*library).clone()).or_default()));
+    for library in &ours {
+        plan.entry((*library).clone()).or_default();
+    }
     let versions = sections.versions(endian, &*bytes).map_err(failed)?;
     let symbols = sections.symbols(endian, &*bytes, elf::SHT_DYNSYM).map_err(failed)?;
     for (index, symbol) in symbols.enumerate().filter(|(_, symbol)| symbol.st_shndx.get(endian) == elf::SHN_UNDEF) {
@@ -116,7 +118,7 @@ fn needed<'data>(
 }
 
 /// Functions that an archive of this crate has of the known families.
-pub fn functions(archive: &Path) -> Result<BTreeSet<String>, Failure> {
+pub(crate) fn functions(archive: &Path) -> Result<BTreeSet<String>, Failure> {
     let bytes = fs::read(archive).map_err(|source| Failure::File { action: "read", path: archive.into(), source })?;
     let failed = |source| Failure::Elf { path: archive.into(), source };
     let mut found = BTreeSet::new();
@@ -131,17 +133,17 @@ pub fn functions(archive: &Path) -> Result<BTreeSet<String>, Failure> {
 
 /// What is compiled and linked for one library.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     /// C code.
-    pub code: String,
+    pub(crate) code: String,
     /// The linker's version script.
-    pub script: String,
+    pub(crate) script: String,
     /// Functions that are taken from the archive.
-    pub taken: Vec<String>,
+    pub(crate) taken: Vec<String>,
 }
 
 /// Describes a library, from what is wanted and the functions of the archive.
-pub fn source(library: &str, wanted: &Wanted, functions: &BTreeSet<String>) -> Source {
+pub(crate) fn source(library: &str, wanted: &Wanted, functions: &BTreeSet<String>) -> Source {
     let mut names = wanted.names.clone();
     let usual = wanted.names.values().find(|version| !version.is_empty()).cloned();
     // NVIDIA's libraries have one version, mostly the name of the file.
@@ -188,7 +190,9 @@ fn script(versions: BTreeMap<&str, Vec<&str>>) -> String {
         // An unversioned name cannot stand beside versioned ones: it is in a version of its own, which serves as well.
         let version = if version.is_empty() && named { "PLAIN" } else { version };
         let _ = writeln!(script, "{version} {{ global:");
-        names.iter().for_each(|name| drop(writeln!(script, "  {name};")));
+        for name in names {
+            let _ = writeln!(script, "  {name};");
+        }
         let _ = writeln!(script, "}};");
     }
     // Everything else stays inside.
