@@ -18,7 +18,7 @@ STAGED := e2e stress chaos teams fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,11 +34,13 @@ build: ## Build everything into target/stage
 	@install -m 755 $(TARGET)/shim/libtranche_libnvml.so $(STAGE)/lib/tranche/replace/libnvidia-ml.so.1
 	@install -m 755 $(TARGET)/debug/libfakenvml.so $(STAGE)/sim/libnvidia-ml.so.1
 	@$(TARGET)/debug/fakecuda-stage $(TARGET)/debug/libfakecuda.so $(STAGE)/sim
+	@$(TARGET)/debug/fakecudart-stage $(TARGET)/debug/libfakecudart.a $(STAGE)/sim/cuda
 	@$(STAGE)/bin/tranche generate completions --out $(STAGE)/share/completions
 	@$(STAGE)/bin/tranche generate man --out $(STAGE)/share/man/man1
 	@$(MAKE) --no-print-directory -s -C tests/gpu OUT=$(abspath $(STAGE))/tests
 	@$(MAKE) --no-print-directory -s -C tests/bench/c OUT=$(abspath $(STAGE))/bench
-	@install -m 755 $(addprefix $(TARGET)/debug/,bench-compute facts) $(STAGE)/tests
+	@install -m 755 $(addprefix $(TARGET)/debug/,bench-compute facts fakecudart-stage) $(STAGE)/tests
+	@install -m 644 $(TARGET)/debug/libfakecudart.a $(STAGE)/tests
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
@@ -97,6 +99,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
 	@$(PHASE) arm $(MAKE) --no-print-directory arm
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
+	@$(PHASE) torch $(MAKE) --no-print-directory torch
 	@$(PHASE) compat $(MAKE) --no-print-directory compat
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
 	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
@@ -131,6 +134,9 @@ escape: build ## Every escape route on every driver personality (PERSONALITIES=5
 
 arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs in slices
 	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
+
+torch: build ## PyTorch in slices of the simulated GPU (fetches 600 MB the first time)
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e --test torch
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)

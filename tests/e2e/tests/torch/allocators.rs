@@ -1,0 +1,37 @@
+//! No allocator of PyTorch gets beyond the cap, by the device's own account.
+
+use e2e::Process;
+use serde_json::Value;
+use simgpu::Node as Device;
+
+use crate::machine::{ALLOCATORS, Machine, last};
+use crate::{HALF, number};
+
+/// Seconds that each process allocates.
+const SECONDS: &str = "12";
+
+#[test]
+fn six_processes_with_every_allocator_stay_within_one_cap() {
+    let Some(machine) = Machine::with_pytorch() else { return };
+    machine.node.tranche(&["slice", "create", "shared", "-g", "0.5"]).success();
+    let device = Device::attach(&machine.node.gpus()).expect("the node's file is there");
+    let gpu = device.gpu(0).expect("it has a GPU");
+    device.take_used_high(gpu);
+
+    let start = |seed: usize| -> Process {
+        let allocator = ALLOCATORS[seed % ALLOCATORS.len()];
+        machine.start(&["--slice", "shared"], allocator, &["storm", SECONDS, &seed.to_string()])
+    };
+    let processes: Vec<Process> = (0..6).map(start).collect();
+    let reports: Vec<Value> = processes.into_iter().map(last).collect();
+
+    // The driver's own count of the most that was ever in use: nothing else uses this GPU.
+    let most = device.take_used_high(gpu).bytes();
+    assert!(most <= HALF, "{} bytes over the cap", most - HALF);
+    assert!(most * 100 >= HALF * 95, "the cap was never met: {most} of {HALF}");
+    let sum = |name: &str| reports.iter().map(|report| number(report, name)).sum::<f64>();
+    assert!(sum("operations") >= 5_000.0 && sum("ooms") >= 1.0, "{reports:#?}");
+    for report in &reports {
+        assert_eq!(report["errors"], serde_json::json!([]), "{reports:#?}");
+    }
+}
