@@ -125,7 +125,7 @@ class Problem:
     def step(self):
         weights = self.weights.cpu()
         away = weights - self.target
-        self.weights.copy_(weights - 0.01 * away)
+        self.weights.copy_(weights - 1e-4 * away)
         return away.square().mean().item()
 
 
@@ -163,7 +163,8 @@ def train(kind="eager"):
             wishes.append(int(line))
         ended.set()
 
-    threading.Thread(target=listen, daemon=True).start()
+    listener = threading.Thread(target=listen)
+    listener.start()
     steps, shown = 0, 0.0
     while not ended.is_set():
         step()
@@ -179,6 +180,7 @@ def train(kind="eager"):
             shown = time.monotonic()
             free, total = torch.cuda.mem_get_info()
             report(step=steps, loss=loss, free=free, total=total, at=shown)
+    listener.join()
     torch.cuda.synchronize()
 
 

@@ -70,6 +70,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Tests. They run the shim's library and never link to it.
     ("simgpu", &[]),
     ("fakecuda", &["simgpu"]),
+    ("fakecudart", &[]),
     ("fakenvml", &["simgpu"]),
     ("facts", &[]),
     ("workload", &["tranche-domain"]),

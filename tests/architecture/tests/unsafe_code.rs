@@ -16,6 +16,7 @@ const WALLS: &[(&str, &str)] = &[
     ("tests/workload/src/cuda.rs", "calls the driver's C interface"),
     ("tests/facts/src/driver.rs", "calls functions of the driver by name"),
     ("tests/fakecuda/src/", "is the driver's C interface"),
+    ("tests/fakecudart/src/", "is the C interface of the CUDA runtime"),
     ("tests/fakenvml/src/", "is the C interface of NVML"),
     ("tests/bench/src/hostile/liar.rs", "writes what it likes into its slice's usage region"),
     ("tests/stress/src/kin.rs", "forks tenants and their children"),

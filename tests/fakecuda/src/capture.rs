@@ -37,7 +37,9 @@ pub(crate) fn takes(driver: &Driver, stream: &Arc<Stream>, op: &Op) -> Outcome<b
     let Some(capture) = capture.as_mut() else { return Ok(false) };
     match op {
         Op::Record(event) => event.captured(capture.graph, capture.tail.clone()),
-        Op::WaitEvent(event) if event.pending().is_some() => return Err(Status::CaptureIsolation),
+        Op::WaitEvent(event) if event.pending(driver.node()).is_some() => {
+            return Err(Status::CaptureIsolation);
+        }
         Op::WaitEvent(_) => {}
         _ => {
             let mut table = driver.table();

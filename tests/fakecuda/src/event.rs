@@ -25,7 +25,7 @@ const EXTERNAL: u32 = 1;
 impl Event {
     /// Time at which it was reached: `None` if it was never recorded, not ready if it is not yet.
     fn reached(&self, driver: &Driver) -> Outcome<Option<Time>> {
-        match self.state() {
+        match self.state(driver.node()) {
             State::Fresh => Ok(None),
             State::Done(time) => Ok(Some(time)),
             State::Captured(..) => Err(Status::CapturedEvent),
@@ -46,7 +46,7 @@ impl Event {
     }
 
     fn wait(&self, driver: &Driver) -> Outcome {
-        let (mark, stream) = match self.state() {
+        let (mark, stream) = match self.state(driver.node()) {
             State::Recorded(mark, stream) => (mark, stream),
             State::Elsewhere(mark) => return driver.node().wait(mark).map_err(crate::driver::status),
             _ => return self.reached(driver).map(|_| ()),

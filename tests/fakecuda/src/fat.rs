@@ -1,14 +1,17 @@
-//! Fat binaries: several images of the same code, of which the driver uses the one that fits its device.
+//! Fat binaries: several images of the same code.
 //!
+//! The driver uses the one that fits its device.
 //! A member that begins as a Zstandard frame (RFC 8878), as those of `nvcc` 12.8 and newer do, is decompressed. How older
 //! compilers compress members is not public: such a member is taken to have every kernel that is looked up in it.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::io::Read;
 
-use crate::image::{Image, copy_of, word16, word32, word64};
 use crate::status::{Outcome, Status};
+use crate::words::{word16, word32, word64};
 
-/// Kinds of members.
+/// Kinds of members of a fat binary: source text for the driver's compiler, and binaries.
 const PTX: u64 = 1;
 const BINARY: u64 = 2;
 /// First bytes of a Zstandard frame.
@@ -19,36 +22,19 @@ const MOST: u64 = 1 << 30;
 const WITH_ARCHITECTURE: usize = 32;
 
 /// One image of the code.
-struct Member<'a> {
+#[derive(Clone, Copy)]
+pub(crate) struct Member<'a> {
     kind: u64,
     /// Ten times the compute capability; 0 if the header does not name it.
     architecture: u64,
     bytes: &'a [u8],
 }
 
-/// The image that fits a device of this compute capability, times ten; else the first that can be read.
-pub(crate) fn fat(file: &[u8], device: u32) -> Outcome<Image> {
-    let members = members(file)?;
-    let binary = |member: &&Member<'_>| {
-        member.kind == BINARY && member.architecture / 10 == u64::from(device) / 10
-    };
-    let text = |member: &&Member<'_>| member.kind == PTX;
-    let fits = |member: &&Member<'_>| member.architecture <= u64::from(device);
-    let newest = |kind: &dyn Fn(&&Member<'_>) -> bool| {
-        members.iter().filter(kind).filter(fits).max_by_key(|member| member.architecture)
-    };
-    let best = newest(&binary).or_else(|| newest(&text));
-    let mut refusal = Status::InvalidImage;
-    for member in best.into_iter().chain(&members) {
-        match read(member, device) {
-            Ok(image) => return Ok(image),
-            Err(status) => refusal = status,
-        }
-    }
-    Err(refusal)
-}
-
-fn members(file: &[u8]) -> Outcome<Vec<Member<'_>>> {
+/// Members of a fat binary, those that fit a device before the others.
+///
+/// `device` is ten times its compute capability.
+/// Binaries fit devices of their generation that are not older, text is compiled for any that is not.
+pub(crate) fn members(file: &[u8], device: u32) -> Outcome<Vec<Member<'_>>> {
     let (mut at, mut found) = (word16(file, 6)? as usize, Vec::new());
     while at + 16 <= file.len() {
         let (header, size) = (word32(file, at + 4)? as usize, word64(file, at + 8)?);
@@ -60,37 +46,50 @@ fn members(file: &[u8]) -> Outcome<Vec<Member<'_>>> {
         found.push(Member { kind: word16(file, at)?, architecture, bytes });
         at = end.max(at + 16);
     }
+    // The order of those that are alike stays.
+    found.sort_by_key(|member| Reverse(member.fitness(u64::from(device))));
     Ok(found)
 }
 
-fn read(member: &Member<'_>, device: u32) -> Outcome<Image> {
-    if member.bytes.starts_with(FRAME) {
-        return copy_of(&decompressed(member.bytes)?, device);
-    }
-    match copy_of(member.bytes, device) {
-        Err(_) if [PTX, BINARY].contains(&member.kind) && is_packed(member.bytes) => {
-            Ok(Image { is_sealed: true, bytes: member.bytes.len() as u64, ..Image::default() })
+impl<'a> Member<'a> {
+    /// Rank among the members: 0 if it does not fit, the more the better.
+    fn fitness(&self, device: u64) -> u64 {
+        let is_older = self.architecture != 0 && self.architecture <= device;
+        match self.kind {
+            BINARY if is_older && self.architecture / 10 == device / 10 => (1 << 32) + self.architecture,
+            PTX if is_older => self.architecture,
+            _ => 0,
         }
-        image => image,
     }
-}
 
-/// Tests if bytes can be compressed code: text and ELF files begin otherwise.
-fn is_packed(bytes: &[u8]) -> bool {
-    bytes.len() >= 64 && bytes.iter().take(64).any(|byte| !byte.is_ascii()) && !bytes.starts_with(b"\x7fELF")
-}
+    /// Bytes of the member, decompressed where it is a frame.
+    pub(crate) fn code(&self) -> Outcome<Cow<'a, [u8]>> {
+        if !self.bytes.starts_with(FRAME) {
+            return Ok(Cow::Borrowed(self.bytes));
+        }
+        let decoder =
+            ruzstd::decoding::StreamingDecoder::new(self.bytes).map_err(|_| Status::InvalidImage)?;
+        let mut bytes = Vec::new();
+        decoder.take(MOST).read_to_end(&mut bytes).map_err(|_| Status::InvalidImage)?;
+        Ok(Cow::Owned(bytes))
+    }
 
-fn decompressed(frame: &[u8]) -> Outcome<Vec<u8>> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(frame).map_err(|_| Status::InvalidImage)?;
-    let mut bytes = Vec::new();
-    decoder.take(MOST).read_to_end(&mut bytes).map_err(|_| Status::InvalidImage)?;
-    Ok(bytes)
+    /// Tests if it can be code in a form that is not public: text, ELF files and frames begin otherwise.
+    pub(crate) fn is_sealed(&self) -> bool {
+        let is_binary = self.bytes.iter().take(64).any(|byte| !byte.is_ascii());
+        let is_open = self.bytes.starts_with(b"\x7fELF") || self.bytes.starts_with(FRAME);
+        [PTX, BINARY].contains(&self.kind) && self.bytes.len() >= 64 && is_binary && !is_open
+    }
+
+    /// Bytes of the member as it is.
+    pub(crate) const fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fat;
-    use crate::status::Status;
+    use super::members;
 
     fn member(kind: u16, architecture: u32, bytes: &[u8]) -> Vec<u8> {
         let mut member = [kind.to_le_bytes(), [1, 1]].concat();
@@ -111,44 +110,43 @@ mod tests {
         file
     }
 
-    fn ptx(kernel: &str) -> Vec<u8> {
-        format!(".version 7.0\n.target sm_70\n.entry {kernel}() {{ ret; }}\n").into_bytes()
-    }
-
     fn packed(text: &[u8]) -> Vec<u8> {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    fn kernel(file: &[u8], device: u32) -> String {
-        fat(file, device).unwrap().entries[0].name.clone()
+    fn first(file: &[u8], device: u32) -> Vec<u8> {
+        members(file, device).unwrap()[0].code().unwrap().into_owned()
     }
 
     #[test]
-    fn the_newest_member_that_fits_is_used() {
+    fn the_newest_member_that_fits_comes_first() {
         let file = binary(&[
-            member(2, 75, &ptx("turing")),
-            member(2, 80, &ptx("ampere")),
-            member(2, 86, &ptx("later")),
-            member(1, 60, &ptx("text")),
+            member(2, 75, b"turing"),
+            member(2, 80, b"ampere"),
+            member(2, 86, b"later"),
+            member(1, 60, b"text"),
         ]);
-        assert_eq!([75, 80, 86, 89].map(|device| kernel(&file, device)), ["turing", "ampere", "later", "later"]);
-        assert_eq!(kernel(&file, 90), "text", "text is compiled for newer devices");
-        assert_eq!(kernel(&file, 50), "turing", "else the first one");
+        let names = [75, 80, 86, 89].map(|device| first(&file, device));
+        assert_eq!(names, [&b"turing"[..], b"ampere", b"later", b"later"]);
+        assert_eq!(first(&file, 90), b"text", "text is compiled for newer devices");
+        assert_eq!(first(&file, 50), b"turing", "else the first one");
     }
 
     #[test]
     fn a_zstandard_frame_is_decompressed() {
-        let file = binary(&[member(2, 90, &packed(&ptx("squeezed")))]);
-        assert_eq!(kernel(&file, 90), "squeezed");
-        let broken = binary(&[member(2, 90, &packed(&ptx("squeezed"))[..20])]);
-        assert_eq!(fat(&broken, 90).unwrap_err(), Status::InvalidImage);
+        let text = b"the same words, the same words, the same words";
+        assert_eq!(first(&binary(&[member(2, 90, &packed(text))]), 90), text);
+        let broken = binary(&[member(2, 90, &packed(text)[..12])]);
+        assert!(members(&broken, 90).unwrap()[0].code().is_err());
     }
 
     #[test]
-    fn a_member_of_unknown_compression_has_every_kernel() {
-        let image = fat(&binary(&[member(2, 90, &[0xf0; 128])]), 90).unwrap();
-        assert!(image.is_sealed && image.entries.is_empty() && image.bytes == 128);
-        assert!(image.entry("any").is_some());
-        assert!(fat(&binary(&[member(9, 90, &[0xf0; 128])]), 90).is_err(), "no code at all");
+    fn other_compression_is_sealed() {
+        let is_sealed =
+            |kind, bytes: &[u8]| members(&binary(&[member(kind, 90, bytes)]), 90).unwrap()[0].is_sealed();
+        assert!(is_sealed(2, &[0xf0; 128]) && is_sealed(1, &[0xf0; 128]));
+        assert!(!is_sealed(9, &[0xf0; 128]), "no code at all");
+        assert!(!is_sealed(2, &[b'a'; 128]) && !is_sealed(2, &[&b"\x7fELF"[..], &[0xf0; 128]].concat()));
+        assert!(members(&binary(&[member(2, 90, b"x")])[..70], 90).is_err(), "cut off");
     }
 }

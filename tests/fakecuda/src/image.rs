@@ -4,9 +4,10 @@
 //!
 //! PTX text, ELF files (cubins) and [fat binaries](crate::fat) are understood.
 
-use crate::fat::fat;
+use crate::fat::members;
 use crate::status::{Outcome, Status};
 use crate::wall::Host;
+use crate::words::{word16, word32, word64};
 
 /// First bytes of a fat binary and of the small structure that points to one.
 const FAT: u32 = 0xba55_ed50;
@@ -75,21 +76,6 @@ pub(crate) fn copy_of(bytes: &[u8], device: u32) -> Outcome<Image> {
     }
 }
 
-pub(crate) fn word64(bytes: &[u8], at: usize) -> Outcome<u64> {
-    let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
-    eight.map(u64::from_le_bytes).ok_or(Status::InvalidImage)
-}
-
-pub(crate) fn word32(bytes: &[u8], at: usize) -> Outcome<u64> {
-    let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
-    four.map(u32::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
-}
-
-pub(crate) fn word16(bytes: &[u8], at: usize) -> Outcome<u64> {
-    let two = bytes.get(at..at + 2).and_then(|two| two.try_into().ok());
-    two.map(u16::from_le_bytes).map(u64::from).ok_or(Status::InvalidImage)
-}
-
 /// An ELF file ends with its section or its program headers.
 fn elf_length(header: &[u8]) -> Outcome<u64> {
     let sections = word64(header, 0x28)? + word16(header, 0x3a)? * word16(header, 0x3c)?;
@@ -156,6 +142,22 @@ fn text_at(file: &[u8], at: usize) -> Outcome<String> {
     let rest = file.get(at..).ok_or(Status::InvalidImage)?;
     let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+/// The first member that can be read, the one that fits the device before the others.
+fn fat(file: &[u8], device: u32) -> Outcome<Image> {
+    let mut refusal = Status::InvalidImage;
+    for member in members(file, device)? {
+        let read = member.code().and_then(|code| copy_of(&code, device));
+        match read {
+            Err(_) if member.is_sealed() => {
+                return Ok(Image { is_sealed: true, bytes: member.size(), ..Image::default() });
+            }
+            Err(status) => refusal = status,
+            image => return image,
+        }
+    }
+    Err(refusal)
 }
 
 /// Reads an image from PTX text.
@@ -300,6 +302,15 @@ mod tests {
         );
         assert_eq!(image.entries[1].max_threads, Some(128));
         assert_eq!(image.globals, [("table".to_owned(), 4096), ("counter".to_owned(), 8)]);
+    }
+
+    #[test]
+    fn a_sealed_image_has_every_kernel() {
+        let member = [&[2, 0, 1, 1, 16, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 0][..], &[0xf0; 128]].concat();
+        let file = [&[0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 144, 0, 0, 0, 0, 0, 0, 0][..], &member].concat();
+        let image = copy_of(&file, 90).unwrap();
+        assert!(image.is_sealed && image.bytes == 128 && image.entry("any").is_some());
+        assert!(ptx(SOURCE).unwrap().entry("any").is_none());
     }
 
     #[test]

@@ -48,4 +48,5 @@ mod transfer;
 mod value;
 mod visible;
 mod wall;
+mod words;
 mod worker;

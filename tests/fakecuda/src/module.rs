@@ -163,7 +163,7 @@ pub(crate) fn load_data_ex(
     load_data(out, image)
 }
 
-/// Ten times the compute capability that code is read for: that of the current device, or of the first one.
+/// Ten times the compute capability of the current device, or of the first one.
 fn wanted(driver: &Driver) -> u32 {
     let table = driver.table();
     let device = table.current_device().map_or(0, |(_, device)| device);

@@ -46,7 +46,7 @@ impl Stream {
                 event.recorded(mark, self.clone());
                 Ok(())
             }
-            Op::WaitEvent(event) => self.wait_event(driver, op, event.pending()),
+            Op::WaitEvent(event) => self.wait_event(driver, op, event.pending(driver.node())),
             _ if op.acts_in_turn() => self.run_in_turn(driver, op),
             _ => self.run_timed(driver, op),
         }

@@ -33,7 +33,9 @@ fn forget(of: u64) -> Outcome {
     described().remove(&of).map(|_| ()).ok_or(Status::INVALID_HANDLE)
 }
 
-/// The product that fills a layout from a left side: its inner length follows from the left side's elements.
+/// The product that fills a layout from a left side.
+///
+/// Its inner length follows from the left side's elements.
 fn product(left: u64, into: u64, stream: u64) -> Outcome {
     let ((rows, columns), (left_rows, left_columns)) = (known(into)?, known(left)?);
     let inner = left_rows.saturating_mul(left_columns) / rows.max(1);

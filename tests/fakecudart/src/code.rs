@@ -1,4 +1,4 @@
-//! Device code that programs register when they are loaded, and the kernels behind their host functions.
+//! Device code that programs register, and the kernels behind their host functions.
 //!
 //! The compiler's host code calls the `__cuda...` functions; their shape is public in the code generators of LLVM
 //! (`clang/lib/CodeGen/CGCUDANV.cpp`) and in the toolkit's `crt/host_runtime.h`. Nothing is loaded before the first
@@ -36,7 +36,7 @@ struct Binary {
 struct Named {
     binary: u64,
     name: CString,
-    /// What the driver has for it, once it was looked up.
+    /// The driver's handle, once it was looked up.
     handle: Option<u64>,
 }
 

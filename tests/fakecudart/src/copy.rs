@@ -1,32 +1,10 @@
-//! Copies and fills.
+//! Copies and fills, of rows of bytes too.
 
 use crate::device::{primary, ready};
 use crate::driver;
+use crate::shapes::{Flat, Side};
 use crate::status::{Outcome, Status};
 use crate::wall::In;
-
-/// One side of `CUDA_MEMCPY2D`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Side {
-    x: usize,
-    y: usize,
-    memory_type: u64,
-    host: u64,
-    device: u64,
-    array: u64,
-    pitch: usize,
-}
-
-/// `CUDA_MEMCPY2D`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Flat {
-    from: Side,
-    to: Side,
-    width: usize,
-    height: usize,
-}
 
 /// `cudaMemcpyDefault`: the addresses decide.
 const DEFAULT: i32 = 4;

@@ -9,7 +9,9 @@ use crate::driver;
 use crate::status::{Outcome, Status};
 use crate::wall::{Out, Text};
 
-/// Version of the runtime, thousands for the major number: which one it is depends on the library it was made into.
+/// Version of the runtime, thousands for the major number.
+///
+/// It depends on the library that was made of this code.
 static VERSION: AtomicI32 = AtomicI32::new(13000);
 
 thread_local! {
@@ -51,7 +53,7 @@ pub(crate) fn driver_version(out: Out<i32>) -> Outcome {
     out.put(found)
 }
 
-/// Number of devices.
+/// `cudaGetDeviceCount`.
 pub(crate) fn count(out: Out<i32>) -> Outcome {
     out.check()?;
     init()?;
@@ -78,7 +80,7 @@ pub(crate) fn primary(device: i32) -> Outcome<u64> {
     Ok(context)
 }
 
-/// Makes sure that a context is current: one that is stays so, else that of the chosen device becomes it.
+/// Makes the primary context of the chosen device current, unless some context is.
 pub(crate) fn ready() -> Outcome {
     init()?;
     let mut current = 0;
@@ -156,13 +158,7 @@ pub(crate) fn disable_peer(other: i32) -> Outcome {
 }
 
 /// Address of a function of the driver, in a version; null with a reason where there is none.
-pub(crate) fn entry_point(
-    name: Text,
-    out: Out<u64>,
-    version: i32,
-    flags: u64,
-    status: Out<i32>,
-) -> Outcome {
+pub(crate) fn entry_point(name: Text, out: Out<u64>, version: i32, flags: u64, status: Out<i32>) -> Outcome {
     out.check()?;
     name.get()?;
     init()?;

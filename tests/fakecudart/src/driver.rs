@@ -1,7 +1,12 @@
-//! Functions of the public driver API that the runtime is built on, each found by name at its first call.
+//! Functions of the public driver API that the runtime is built on.
 //!
+//! Each is found by name at its first call.
 //! Arguments that are handles or addresses of the device are `u64`.
-#![allow(non_snake_case, reason = "names are those of the driver API")]
+#![allow(
+    non_snake_case,
+    clippy::too_many_arguments,
+    reason = "names and arguments are those of the driver API"
+)]
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -82,11 +87,11 @@ driver! {
     cuMemHostGetDevicePointer_v2(out: Out<u64>, at: u64, flags: u32);
     cuMemHostGetFlags(out: Out<u32>, at: u64);
     cuPointerGetAttribute(out: Out<u64>, attribute: i32, address: u64);
-    cuIpcGetMemHandle(out: Out<crate::memory::Handle>, address: u64);
-    cuIpcOpenMemHandle_v2(out: Out<u64>, handle: crate::memory::Handle, flags: u32);
+    cuIpcGetMemHandle(out: Out<crate::shapes::Handle>, address: u64);
+    cuIpcOpenMemHandle_v2(out: Out<u64>, handle: crate::shapes::Handle, flags: u32);
     cuIpcCloseMemHandle(address: u64);
-    cuIpcGetEventHandle(out: Out<crate::memory::Handle>, event: u64);
-    cuIpcOpenEventHandle(out: Out<u64>, handle: crate::memory::Handle);
+    cuIpcGetEventHandle(out: Out<crate::shapes::Handle>, event: u64);
+    cuIpcOpenEventHandle(out: Out<u64>, handle: crate::shapes::Handle);
 
     // Stream-ordered memory.
     cuMemAllocAsync(out: Out<u64>, size: usize, stream: u64);
@@ -105,8 +110,8 @@ driver! {
     cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64);
     cuMemcpyPeer(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize);
     cuMemcpyPeerAsync(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64);
-    cuMemcpy2D_v2(copy: In<crate::copy::Flat>);
-    cuMemcpy2DAsync_v2(copy: In<crate::copy::Flat>, stream: u64);
+    cuMemcpy2D_v2(copy: In<crate::shapes::Flat>);
+    cuMemcpy2DAsync_v2(copy: In<crate::shapes::Flat>, stream: u64);
     cuMemsetD8_v2(to: u64, value: u8, count: usize);
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: u64);
     cuMemsetD2D8_v2(to: u64, pitch: usize, value: u8, width: usize, height: usize);
@@ -198,7 +203,7 @@ driver! {
         function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, shared: u32,
         stream: u64, addresses: u64,
     );
-    cuLaunchKernelEx(config: In<crate::launch::DriverConfig>, function: u64, addresses: u64, extra: u64);
+    cuLaunchKernelEx(config: In<crate::shapes::DriverConfig>, function: u64, addresses: u64, extra: u64);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         out: Out<i32>, function: u64, threads: i32, shared: usize, flags: u32,
     );

@@ -5,8 +5,9 @@ use std::ffi::c_char;
 
 use crate::copy::Rows;
 use crate::device::ready;
-use crate::memory::{Handle, PointerAttributes};
+use crate::memory::PointerAttributes;
 use crate::missing::guarded;
+use crate::shapes::Handle;
 use crate::wall::{In, Out, Text};
 use crate::{code, copy, device, driver, launch, memory, properties, status};
 
@@ -46,6 +47,12 @@ extern "C" fn cudaGetErrorName(error: i32) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorString(error: i32) -> *const c_char {
     status::sentence(error)
+}
+
+// SAFETY: the name is this library's own, for the code that `fakecudart-stage` generates.
+#[unsafe(no_mangle)]
+extern "C" fn fakecudart_is(version: i32) {
+    device::set_version(version);
 }
 
 exports! {

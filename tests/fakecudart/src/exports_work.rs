@@ -4,9 +4,9 @@
 use crate::device::{ready, version};
 use crate::exports::exports;
 use crate::graph::NodeParameters;
-use crate::launch::{Attributes, Config, Sides};
-use crate::memory::Handle;
+use crate::launch::Attributes;
 use crate::missing::guarded;
+use crate::shapes::{Config, Handle, Sides};
 use crate::wall::{HostFunction, In, Out, StreamCallback, Text};
 use crate::{code, driver, graph, launch};
 

@@ -35,12 +35,13 @@ fn create(out: Out<i32>) -> Outcome {
     out.put(next)
 }
 
-/// Five operations for each element and each doubling of their number, as is usual to count a transform.
+/// Operations of a transform: five for each element and each doubling of their number.
 fn plan(of: i32, rank: i32, sides: In<i64>, batch: i64, workspace: Out<usize>) -> Outcome {
     let sides = sides.list(usize::try_from(rank).map_err(|_| Status::INVALID_VALUE)?)?;
-    let elements = sides.iter().chain([&batch]).try_fold(1_u64, |all, side| {
-        u64::try_from(*side).ok().and_then(|side| all.checked_mul(side))
-    });
+    let elements = sides
+        .iter()
+        .chain([&batch])
+        .try_fold(1_u64, |all, side| u64::try_from(*side).ok().and_then(|side| all.checked_mul(side)));
     let elements = elements.filter(|elements| *elements > 0).ok_or(Status::INVALID_VALUE)?;
     let all = elements.saturating_mul(5 * u64::from(elements.ilog2() + 1));
     change(of, |plan| plan.operations = all)?;

@@ -3,7 +3,7 @@
 use crate::code::kernel;
 use crate::device::{ready, version};
 use crate::driver;
-use crate::launch::Sides;
+use crate::shapes::Sides;
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
 
@@ -26,7 +26,13 @@ pub(crate) fn capture_info(
 }
 
 /// `cudaStreamUpdateCaptureDependencies` of CUDA 13, with edges.
-pub(crate) fn update_dependencies(stream: u64, list: In<u64>, edges: In<u64>, count: usize, flags: u32) -> Outcome {
+pub(crate) fn update_dependencies(
+    stream: u64,
+    list: In<u64>,
+    edges: In<u64>,
+    count: usize,
+    flags: u32,
+) -> Outcome {
     ready()?;
     driver::cuStreamUpdateCaptureDependencies_v2(stream, list, edges, count, flags)
 }
@@ -74,7 +80,11 @@ pub(crate) fn add_node(
             // Behind the kind and three reserved words of 32 bits.
             let node: KernelNode = In::at(&raw const words[2] as u64).get()?;
             let node = DriverKernelNode { kernel: kernel(node.function)?, node, context: 0 };
-            let node = DriverKernelNode { node: KernelNode { function: node.kernel, ..node.node }, kernel: 0, ..node };
+            let node = DriverKernelNode {
+                node: KernelNode { function: node.kernel, ..node.node },
+                kernel: 0,
+                ..node
+            };
             Out::to(&mut words[2]).cast().put(node)?;
             driver::cuGraphAddNode_v2(out, graph, before, edges, count, Out::to(&mut words))
         }
@@ -82,7 +92,9 @@ pub(crate) fn add_node(
     }
 }
 
-/// `cudaGraphNodeGetDependencies`: with edges in CUDA 13, without in CUDA 12, which has the count in their place.
+/// `cudaGraphNodeGetDependencies`: with edges in CUDA 13.
+///
+/// CUDA 12 has the count in their place.
 pub(crate) fn node_dependencies(node: u64, out: Out<u64>, third: Out<u64>, count: Out<usize>) -> Outcome {
     ready()?;
     if version() < 13000 {

@@ -5,41 +5,9 @@ use std::cell::RefCell;
 use crate::code::kernel;
 use crate::device::{current, ready};
 use crate::driver;
+use crate::shapes::{Config, DriverConfig, Sides};
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
-
-/// `dim3`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Sides {
-    x: u32,
-    y: u32,
-    z: u32,
-}
-
-/// `cudaLaunchConfig_t`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Config {
-    grid: Sides,
-    block: Sides,
-    shared: usize,
-    stream: u64,
-    attributes: u64,
-    count: u32,
-}
-
-/// `CUlaunchConfig`, whose attributes have the same layout.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct DriverConfig {
-    grid: Sides,
-    block: Sides,
-    shared: u32,
-    stream: u64,
-    attributes: u64,
-    count: u32,
-}
 
 /// A launch that the compiler has split in two calls: grid, block, bytes, stream.
 pub(crate) type Call = (Sides, Sides, usize, u64);
@@ -64,7 +32,14 @@ fn bytes(shared: usize) -> Outcome<u32> {
 }
 
 /// `cudaLaunchKernel`.
-pub(crate) fn launch(host: u64, grid: Sides, block: Sides, arguments: u64, shared: usize, stream: u64) -> Outcome {
+pub(crate) fn launch(
+    host: u64,
+    grid: Sides,
+    block: Sides,
+    arguments: u64,
+    shared: usize,
+    stream: u64,
+) -> Outcome {
     let function = kernel(host)?;
     let shared = bytes(shared)?;
     driver::cuLaunchKernel(

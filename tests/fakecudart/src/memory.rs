@@ -2,15 +2,9 @@
 
 use crate::device::{known, ready};
 use crate::driver;
+use crate::shapes::Handle;
 use crate::status::{Outcome, Status};
 use crate::wall::{In, Out};
-
-/// `cudaIpcMemHandle_t` and `cudaIpcEventHandle_t`, which are the driver's.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Handle {
-    words: [u64; 8],
-}
 
 /// `CU_MEMHOSTREGISTER_DEVICEMAP` and `CU_MEMHOSTALLOC_DEVICEMAP`.
 const DEVICE_MAP: u32 = 2;
@@ -106,7 +100,8 @@ pub(crate) fn pointer_attributes(out: Out<PointerAttributes>, address: u64) -> O
         let mut value = 0;
         driver::cuPointerGetAttribute(Out::to(&mut value), number, pointer).map(|()| value)
     };
-    let mut found = PointerAttributes { kind: 0, device: -2, device_pointer: 0, host_pointer: address, reserved: [0; 8] };
+    let mut found =
+        PointerAttributes { kind: 0, device: -2, device_pointer: 0, host_pointer: address, reserved: [0; 8] };
     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE answers 32 bits: 1 for host memory, 2 for a device's, as the runtime counts.
     if let Ok(kind) = of(2, address) {
         let managed = of(8, address).is_ok_and(|managed| managed & 0xff != 0);

@@ -1,4 +1,6 @@
-//! Functions that a program imports and that are not here: each answers an error, and names itself once.
+//! Functions that a program imports and that are not here.
+//!
+//! Each answers an error, and names itself once.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -21,12 +23,6 @@ pub(crate) fn absent(name: &str, library: &str) -> Status {
 #[unsafe(no_mangle)]
 extern "C" fn fakecudart_missing(name: Text) -> i32 {
     noted(name.get().and_then(|name| Err(absent(&name.to_string_lossy(), "the simulated libraries'"))))
-}
-
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-extern "C" fn fakecudart_is(version: i32) {
-    crate::device::set_version(version);
 }
 
 /// Runs an entry point, so that no panic crosses into C.

@@ -28,7 +28,7 @@ impl Record {
     }
 }
 
-/// Which fields a structure has.
+/// Edition of the structure, which decides its fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edition {
     Twelve,
@@ -84,7 +84,10 @@ fn record(edition: Edition, device: i32) -> Outcome<Vec<u8>> {
     int(&mut record, &[21, 77]);
     only_old(&mut record, 69);
     // Textures, then surfaces.
-    int(&mut record, &[22, 23, 73, 74, 70, 71, 72, 45, 46, 24, 25, 26, 47, 48, 49, 52, 42, 43, 27, 28, 29, 53, 54]);
+    int(
+        &mut record,
+        &[22, 23, 73, 74, 70, 71, 72, 45, 46, 24, 25, 26, 47, 48, 49, 52, 42, 43, 27, 28, 29, 53, 54],
+    );
     int(&mut record, &[55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68]);
     size(&mut record, 30);
     int(&mut record, &[31, 32, 33, 34, 50, 35, 40, 41]);

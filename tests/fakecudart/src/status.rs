@@ -1,4 +1,6 @@
-//! Results of the runtime: `cudaError_t`, whose numbers are those of the driver's results since CUDA 10.1.
+//! Results of the runtime: `cudaError_t`.
+//!
+//! Its numbers are those of the driver's results since CUDA 10.1.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};

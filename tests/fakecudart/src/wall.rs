@@ -97,7 +97,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// A zero-terminated string.
+/// A string of a caller's or of this library, with its closing zero.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Text(*const c_char);

@@ -22,13 +22,22 @@ fn spin() -> Outcome<u64> {
     *KERNEL.get_or_init(|| {
         let (mut library, mut kernel) = (0, 0);
         let image = SPIN.as_ptr() as u64;
-        driver::cuLibraryLoadData(Out::to(&mut library), image, In::NULL, In::NULL, 0, In::NULL, In::NULL, 0)?;
+        driver::cuLibraryLoadData(
+            Out::to(&mut library),
+            image,
+            In::NULL,
+            In::NULL,
+            0,
+            In::NULL,
+            In::NULL,
+            0,
+        )?;
         driver::cuLibraryGetKernel(Out::to(&mut kernel), library, Text::of(c"spin_ns"))?;
         Ok(kernel)
     })
 }
 
-/// Takes the time of so many operations in a stream.
+/// Takes the time of a number of operations in a stream.
 pub(crate) fn operations(stream: u64, count: u64) -> Outcome {
     ready()?;
     let device = current()?;

@@ -201,7 +201,7 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// No fabric.
+    /// Answer of a GPU that is in no fabric.
     pub(crate) const NONE: Self = Self { cluster: [0; 16], status: 0, clique: 0, state: 0 };
 }
 
@@ -218,7 +218,7 @@ pub(crate) struct FabricV {
 impl FabricV {
     /// Version 2 in the top byte, the size below.
     pub(crate) const VERSION: u32 = 2 << 24 | size_of::<Self>() as u32;
-    /// No fabric.
+    /// Answer of a GPU that is in no fabric.
     pub(crate) const NONE: Self = Self { version: Self::VERSION, fabric: Fabric::NONE, health: 0 };
 }
 

@@ -8,7 +8,9 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use crate::abi::{Accounting, Bar1, EventV2, Fabric, FabricV, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates};
+use crate::abi::{
+    Accounting, Bar1, EventV2, Fabric, FabricV, Handle, MemoryV1, MemoryV2, PciV2, PciV3, Rates,
+};
 use crate::device::{names_bus, process_name};
 use crate::events::XID_CRITICAL;
 use crate::handle::handle;

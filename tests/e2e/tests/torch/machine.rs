@@ -36,9 +36,7 @@ impl Machine {
     pub(crate) fn with_pytorch() -> Option<Self> {
         static INSTALLED: OnceLock<Result<PyTorch, String>> = OnceLock::new();
         match INSTALLED.get_or_init(install) {
-            Ok(pytorch) => {
-                Some(Self { node: Node::with_driver("h200x1", "610"), pytorch: pytorch.clone() })
-            }
+            Ok(pytorch) => Some(Self { node: Node::with_driver("h200x1", "610"), pytorch: pytorch.clone() }),
             Err(complaint) => {
                 skip(&format!("PyTorch cannot be installed: {complaint}"));
                 None

@@ -1,5 +1,6 @@
-//! PyTorch is a tenant as any other: unmodified, on a CUDA runtime of the project's own (`tests/fakecudart`).
+//! Unmodified PyTorch as a tenant.
 //!
+//! It runs on the project's own CUDA runtime (`tests/fakecudart`).
 //! Kernels compute nothing, so claims rest on what the device does for real: memory, copies, order, time.
 //! `make torch` runs it.
 

@@ -46,7 +46,16 @@ pub(crate) struct Handle {
 impl Handle {
     /// Names a file of this process.
     pub(crate) fn new(magic: u64, file: u64) -> Self {
-        Self { magic, process: u64::from(std::process::id()), file, block: 0, offset: 0, size: 0, gpu: 0, piece: 0 }
+        Self {
+            magic,
+            process: u64::from(std::process::id()),
+            file,
+            block: 0,
+            offset: 0,
+            size: 0,
+            gpu: 0,
+            piece: 0,
+        }
     }
 
     /// Tests if it is one of a kind.

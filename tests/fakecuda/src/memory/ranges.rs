@@ -108,7 +108,8 @@ impl Ranges {
 
     /// Place of `bytes` at an address; plain host memory where no range is.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Outcome<Place> {
-        self.around(address).map_or_else(|| Ok(Place::of_host(address)), |range| self.within(range, address, bytes))
+        self.around(address)
+            .map_or_else(|| Ok(Place::of_host(address)), |range| self.within(range, address, bytes))
     }
 
     /// Place of `bytes` of device memory; anything else is an invalid value.

@@ -20,9 +20,9 @@ pub(crate) struct Part {
 /// Place of bytes.
 #[derive(Clone)]
 pub(crate) struct Place {
-    /// Where they begin.
+    /// The part in which they begin.
     first: Part,
-    /// Where they go on, where one mapping does not hold them all.
+    /// The parts behind it, if one mapping does not hold them all.
     rest: Vec<Part>,
     /// The device, if they are on one.
     pub(crate) on: Option<usize>,
@@ -41,7 +41,7 @@ impl Place {
         Self::of_parts(Part { backing: Some(backing), at, length }, Vec::new(), Some(on), false)
     }
 
-    /// Plain host memory.
+    /// Plain memory of the host, at an address of the caller's.
     pub(crate) fn of_host(address: u64) -> Self {
         Self::of_parts(Part { backing: None, at: address, length: u64::MAX }, Vec::new(), None, false)
     }
@@ -102,7 +102,8 @@ impl Place {
     /// Tests if it is device memory that has not been written yet.
     pub(crate) fn is_untouched(&self) -> bool {
         let mut parts = std::iter::once(&self.first).chain(&self.rest);
-        self.on.is_some() && parts.all(|part| part.backing.as_ref().is_some_and(|backing| backing.is_untouched()))
+        self.on.is_some()
+            && parts.all(|part| part.backing.as_ref().is_some_and(|backing| backing.is_untouched()))
     }
 
     /// Fills `bytes` that begin `into` it. Parts begin at a multiple of any pattern's length.
@@ -122,7 +123,8 @@ pub(crate) fn copy_row(from: (&Place, u64), to: (&Place, u64), bytes: u64) -> Ou
     while let (Some((source, readable)), Some((target, writable))) = (read, write) {
         let length = readable.min(writable);
         crate::wall::copy(source, target, length as usize);
-        let after = |at: Host, left: u64| (left > length).then(|| (Host::at(at.address() + length), left - length));
+        let after =
+            |at: Host, left: u64| (left > length).then(|| (Host::at(at.address() + length), left - length));
         read = after(source, readable).or_else(|| reads.next());
         write = after(target, writable).or_else(|| writes.next());
     }
@@ -137,7 +139,8 @@ mod tests {
     use crate::memory::backing::Backing;
 
     fn parts(lengths: &[u64]) -> Place {
-        let part = |length: &u64| Part { backing: Some(Arc::new(Backing::sparse(*length))), at: 0, length: *length };
+        let part =
+            |length: &u64| Part { backing: Some(Arc::new(Backing::sparse(*length))), at: 0, length: *length };
         Place::of_parts(part(&lengths[0]), lengths[1..].iter().map(part).collect(), Some(0), false)
     }
 

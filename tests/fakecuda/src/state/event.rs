@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 
 use simgpu::{Node, Ticket};
 
-use crate::driver::driver;
 use crate::memory::backing::Backing;
 use crate::memory::heap::BLOCK;
 use crate::status::{Outcome, Status};
@@ -18,7 +17,7 @@ const WORDS: usize = 6;
 pub(crate) struct SharedMark(File);
 
 impl SharedMark {
-    /// A new one.
+    /// A file of this process, in which nothing is recorded.
     pub(crate) fn new() -> Outcome<Self> {
         Ok(Self(Backing::sparse(BLOCK).file()?))
     }
@@ -34,17 +33,16 @@ impl SharedMark {
         self.0.as_raw_fd() as u64
     }
 
-    /// Replaces the mark.
+    /// Replaces the mark for all processes that have the file.
     pub(crate) fn set(&self, mark: Ticket) {
         // A file of memory can always be written.
         let _ = self.0.write_all_at(&packed(mark.words()), 0);
     }
 
     /// The last mark, if there is one.
-    pub(crate) fn get(&self) -> Option<Ticket> {
-        let driver = driver().ok()?;
+    pub(crate) fn get(&self, node: &Node) -> Option<Ticket> {
         // A mark that is being replaced is read again; one that a dead process left half written is none.
-        (0..100).find_map(|_| self.read(driver.node()))
+        (0..100).find_map(|_| self.read(node))
     }
 
     fn read(&self, node: &Node) -> Option<Ticket> {

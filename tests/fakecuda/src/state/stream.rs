@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use simgpu::{Lane, Ticket, Time, WorkKind};
+use simgpu::{Lane, Node, Ticket, Time, WorkKind};
 
 use crate::bytes::{Copy, Fill, ValueWait, ValueWrite};
 use crate::state::event::SharedMark;
@@ -173,7 +173,7 @@ pub(crate) struct Event {
     pub(crate) flags: u32,
     pub(crate) context: u64,
     pub(crate) state: Mutex<State>,
-    /// What processes that have it share of it.
+    /// The mark that other processes see, for an event that can be shared.
     pub(crate) shared: Option<SharedMark>,
 }
 
@@ -193,10 +193,14 @@ pub(crate) enum State {
 }
 
 impl Event {
-    /// What was recorded last, by whichever process.
-    pub(crate) fn state(&self) -> State {
-        let own = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match (self.shared.as_ref().and_then(SharedMark::get), &own) {
+    fn own(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// State after the last record, by any process that has the event.
+    pub(crate) fn state(&self, node: &Node) -> State {
+        let own = self.own();
+        match (self.shared.as_ref().and_then(|shared| shared.get(node)), &own) {
             (None, _) | (_, State::Captured(..)) => own,
             (Some(mark), State::Recorded(ours, _)) if *ours == mark => own,
             (Some(mark), _) => State::Elsewhere(mark),
@@ -220,9 +224,11 @@ impl Event {
         self.set(State::Captured(graph, nodes));
     }
 
-    /// The mark it stands for, with its stream if that is this process's, if there is something to wait for.
-    pub(crate) fn pending(&self) -> Option<(Ticket, Option<Arc<Stream>>)> {
-        match self.state() {
+    /// The mark it stands for, if there is something to wait for.
+    ///
+    /// With its stream, if that is of this process.
+    pub(crate) fn pending(&self, node: &Node) -> Option<(Ticket, Option<Arc<Stream>>)> {
+        match self.state(node) {
             State::Recorded(mark, stream) => Some((mark, Some(stream))),
             State::Elsewhere(mark) => Some((mark, None)),
             _ => None,
@@ -231,7 +237,7 @@ impl Event {
 
     /// The graph and nodes it stands for, if it was captured.
     pub(crate) fn in_graph(&self) -> Option<(u64, Vec<usize>)> {
-        match self.state() {
+        match self.own() {
             State::Captured(graph, nodes) => Some((graph, nodes)),
             _ => None,
         }

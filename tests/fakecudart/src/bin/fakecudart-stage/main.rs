@@ -1,4 +1,6 @@
-//! `fakecudart-stage ARCHIVE FOLDER [PROGRAM...]`: makes the simulated runtimes, and the libraries that programs import.
+//! `fakecudart-stage ARCHIVE FOLDER [PROGRAM...]`: makes the simulated libraries.
+//!
+//! These are the runtimes, and all others of NVIDIA's that the programs import.
 #![forbid(unsafe_code)]
 
 mod stand_in;
@@ -53,8 +55,12 @@ fn make(
     }
     let (script_word, taken_word) = (option("-Wl,--version-script=", &script), option("@", &taken));
     let mut linker = Command::new("cc");
-    linker.args(["-shared", "-fPIC", "-w", "-O1", "-fno-builtin", "-s", "-Wl,--gc-sections", "-o"]).arg(&fresh);
-    linker.args([format!("-Wl,-soname,{name}"), script_word, taken_word]).args([&code, &archive.to_path_buf()]);
+    linker
+        .args(["-shared", "-fPIC", "-w", "-O1", "-fno-builtin", "-s", "-Wl,--gc-sections", "-o"])
+        .arg(&fresh);
+    linker
+        .args([format!("-Wl,-soname,{name}"), script_word, taken_word])
+        .args([&code, &archive.to_path_buf()]);
     linker.args(["-ldl", "-lpthread", "-lm"]);
     let output = linker.output().map_err(failed("start", Path::new("cc")))?;
     if !output.status.success() {

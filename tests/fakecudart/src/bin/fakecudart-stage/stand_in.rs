@@ -1,7 +1,7 @@
 //! Shared libraries made of this crate for what a program imports.
 //!
 //! A library has every function of its name that is here, and beyond those each that the program imports: of cuBLAS
-//! they take time, of any other they answer an error. All have the version that the program asks for.
+//! they take time, of any other they answer an error. All have the version that the program requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ const FAMILIES: &[(&str, &[&str])] = &[
 /// One library to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Names with the version that is asked for, which is empty for none.
+    /// Names with the required version, which is empty for none.
     names: BTreeMap<String, String>,
 }
 
@@ -58,9 +58,13 @@ fn family(library: &str) -> Option<&'static [&'static str]> {
     FAMILIES.iter().find(|(start, _)| library.starts_with(start)).map(|(_, names)| *names)
 }
 
-/// Tests if a library's functions have names like this one: the longest beginning decides between two libraries.
+/// Tests if a library's functions have names like this one.
+///
+/// The longest beginning decides between two libraries.
 fn owns(library: &str, name: &str) -> bool {
-    let length = |names: &[&str]| names.iter().filter(|start| name.starts_with(**start)).map(|start| start.len()).max();
+    let length = |names: &[&str]| {
+        names.iter().filter(|start| name.starts_with(**start)).map(|start| start.len()).max()
+    };
     let ours = family(library).and_then(length);
     ours.is_some() && ours == FAMILIES.iter().filter_map(|(_, names)| length(names)).max()
 }
@@ -72,7 +76,8 @@ pub(crate) fn runtimes() -> Plan {
 
 /// Adds what a program or library imports of the known families.
 pub(crate) fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
-    let bytes = fs::read(path).map_err(|source| Failure::File { action: "read", path: path.into(), source })?;
+    let bytes =
+        fs::read(path).map_err(|source| Failure::File { action: "read", path: path.into(), source })?;
     let failed = |source| Failure::Elf { path: path.into(), source };
     let file = ElfFile64::<object::Endianness>::parse(&*bytes).map_err(failed)?;
     let (endian, header) = (file.endian(), file.elf_header());
@@ -84,13 +89,16 @@ pub(crate) fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
     }
     let versions = sections.versions(endian, &*bytes).map_err(failed)?;
     let symbols = sections.symbols(endian, &*bytes, elf::SHT_DYNSYM).map_err(failed)?;
-    for (index, symbol) in symbols.enumerate().filter(|(_, symbol)| symbol.st_shndx.get(endian) == elf::SHN_UNDEF) {
+    for (index, symbol) in
+        symbols.enumerate().filter(|(_, symbol)| symbol.st_shndx.get(endian) == elf::SHN_UNDEF)
+    {
         let name = symbols.symbol_name(endian, symbol).map_err(failed)?;
         let name = String::from_utf8_lossy(name).into_owned();
         let version = versions.as_ref().and_then(|versions| {
             versions.version(versions.version_index(endian, index).index()).ok().flatten()
         });
-        let version = version.map_or_else(String::new, |found| String::from_utf8_lossy(found.name()).into_owned());
+        let version =
+            version.map_or_else(String::new, |found| String::from_utf8_lossy(found.name()).into_owned());
         if let Some(library) = ours.iter().find(|library| owns(library, &name)) {
             plan.entry((**library).clone()).or_default().names.insert(name, version);
         }
@@ -119,11 +127,14 @@ fn needed<'data>(
 
 /// Functions that an archive of this crate has of the known families.
 pub(crate) fn functions(archive: &Path) -> Result<BTreeSet<String>, Failure> {
-    let bytes = fs::read(archive).map_err(|source| Failure::File { action: "read", path: archive.into(), source })?;
+    let bytes =
+        fs::read(archive).map_err(|source| Failure::File { action: "read", path: archive.into(), source })?;
     let failed = |source| Failure::Elf { path: archive.into(), source };
     let mut found = BTreeSet::new();
     for member in ArchiveFile::parse(&*bytes).map_err(failed)?.members() {
-        let Ok(file) = object::File::parse(member.map_err(failed)?.data(&*bytes).map_err(failed)?) else { continue };
+        let Ok(file) = object::File::parse(member.map_err(failed)?.data(&*bytes).map_err(failed)?) else {
+            continue;
+        };
         let names = file.symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
         let names = names.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
         found.extend(names.filter(|name| FAMILIES.iter().any(|(library, _)| owns(library, name))));
@@ -131,10 +142,10 @@ pub(crate) fn functions(archive: &Path) -> Result<BTreeSet<String>, Failure> {
     Ok(found)
 }
 
-/// What is compiled and linked for one library.
+/// Code and names of one library, for compiler and linker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// C code.
+    /// C code of the functions that are not in the archive.
     pub(crate) code: String,
     /// The linker's version script.
     pub(crate) script: String,
@@ -147,12 +158,14 @@ pub(crate) fn source(library: &str, wanted: &Wanted, functions: &BTreeSet<String
     let mut names = wanted.names.clone();
     let usual = wanted.names.values().find(|version| !version.is_empty()).cloned();
     // NVIDIA's libraries have one version, mostly the name of the file.
-    let usual = usual.unwrap_or_else(|| if wanted.names.is_empty() { library.to_owned() } else { String::new() });
+    let usual =
+        usual.unwrap_or_else(|| if wanted.names.is_empty() { library.to_owned() } else { String::new() });
     let taken: Vec<String> = functions.iter().filter(|name| owns(library, name)).cloned().collect();
     for name in &taken {
         names.entry(name.clone()).or_insert_with(|| usual.clone());
     }
-    let mut code = String::from("extern int fakecudart_missing(const char *);\nextern int fakecudart_work(void *);\n");
+    let mut code =
+        String::from("extern int fakecudart_missing(const char *);\nextern int fakecudart_work(void *);\n");
     for name in names.keys().filter(|name| !functions.contains(*name)) {
         let _ = writeln!(code, "{}", definition(library, name));
     }
@@ -231,8 +244,15 @@ mod tests {
     fn a_library_with_one_versioned_name_has_a_version_for_each() {
         let made = source("libnccl.so.2", &wanted(&[("ncclSend", "")]), &[].into());
         assert_eq!(made.script, " { global:\n  ncclSend;\n  local: *;\n};\n");
-        let made = source("libnvshmem_host.so.3", &wanted(&[("nvshmem_init", ""), ("nvshmem_ptr", "N")]), &[].into());
-        assert_eq!(made.script, "PLAIN { global:\n  nvshmem_init;\n};\nN { global:\n  nvshmem_ptr;\n  local: *;\n};\n");
+        let made = source(
+            "libnvshmem_host.so.3",
+            &wanted(&[("nvshmem_init", ""), ("nvshmem_ptr", "N")]),
+            &[].into(),
+        );
+        assert_eq!(
+            made.script,
+            "PLAIN { global:\n  nvshmem_init;\n};\nN { global:\n  nvshmem_ptr;\n  local: *;\n};\n"
+        );
         assert!(made.code.contains("void *nvshmem_ptr(void)"));
     }
 
