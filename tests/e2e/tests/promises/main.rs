@@ -33,6 +33,7 @@ mod recovery;
 mod resize;
 mod routes;
 mod run;
+mod runtime;
 mod shim_artifact;
 mod slices;
 mod smi;
