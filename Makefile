@@ -14,17 +14,17 @@ PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 # Crates whose tests run programs of the stage.
-STAGED := e2e stress chaos teams fakekubelet compat
+STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams demo-torch play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams
+	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams --exclude pytorch
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-demo tranche-deviceplugin workload simgpu) $(STAGE)/bin
@@ -52,6 +52,9 @@ demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 
 
 demo-teams: build ## Four teams share sixteen GPUs: they borrow, give back, and divide what is left (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p teams -- --report target/report/demo-teams.json --svg target/report/demo-teams.svg
+
+demo-torch: build ## Two PyTorch trainings share a GPU at 70 and 30 %, through a full slice, a resize and a killed daemon (simulated)
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p pytorch -- --report target/report/demo-torch.json --svg target/report/demo-torch.svg
 
 play: build ## A shell on a simulated node of eight V100s, with the daemon running
 	@$(STAGE)/bin/tranche play
@@ -136,7 +139,7 @@ arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs i
 	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
 
 torch: build ## PyTorch in slices of the simulated GPU (fetches 600 MB the first time)
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e --test torch
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p pytorch
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)

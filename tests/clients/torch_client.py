@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch programs that run in slices of a simulated GPU, on which kernels take time and compute nothing.
 
-usage: torch_client.py tensors | train [eager|graph] | storm SECONDS SEED | share | loader | gather RANK WORLD PORT
+usage: torch_client.py tensors | train [eager|graph|heavy] | storm SECONDS SEED | share | loader | gather RANK WORLD PORT
 
 Each prints lines of JSON. Checks rest on what the device does for real: copies, fills, accounts, order.
 """
@@ -130,9 +130,10 @@ class Problem:
 
 
 def trainer(kind):
-    model = layers()
-    optimizer = torch.optim.AdamW(model.parameters(), capturable=kind == "graph")
-    batch = torch.empty(64, 512, device="cuda")
+    width, rows = (4096, 2048) if kind == "heavy" else (512, 64)
+    model = layers(width)
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=kind != "eager")
+    batch = torch.empty(rows, width, device="cuda")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -165,10 +166,16 @@ def train(kind="eager"):
 
     listener = threading.Thread(target=listen)
     listener.start()
-    steps, shown = 0, 0.0
+    steps, shown, side, queued = 0, 0.0, torch.cuda.Stream(), []
     while not ended.is_set():
         step()
-        loss, steps = problem.step(), steps + 1
+        # The GPU has the next step while the host works: two of them are never done at once.
+        queued.append(torch.cuda.Event())
+        queued[-1].record()
+        if len(queued) > 2:
+            queued.pop(0).synchronize()
+        with torch.cuda.stream(side):
+            loss, steps = problem.step(), steps + 1
         while wishes:
             try:
                 held = None

@@ -105,6 +105,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // A client like any other, with the command line's connection.
     ("tranche-demo", &["tranche-ctl", "tranche-domain"]),
+    ("pytorch", &["e2e", "simgpu", "stress"]),
     ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
     ("architecture", &[]),
     // Promises to earlier and later releases.

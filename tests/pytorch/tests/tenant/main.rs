@@ -2,14 +2,13 @@
 //!
 //! It runs on the project's own CUDA runtime (`tests/fakecudart`).
 //! Kernels compute nothing, so claims rest on what the device does for real: memory, copies, order, time.
-//! `make torch` runs it.
+//! `make torch` runs it: it fetches PyTorch.
 
 mod allocators;
-mod machine;
 mod processes;
 mod training;
 
-use machine::{ALLOCATORS, Machine};
+use pytorch::machine::{ALLOCATORS, Machine};
 use serde_json::Value;
 
 /// The slice of half an H200, which is rounded to whole MiB.

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use e2e::{Node, Outcome, Process, scratch, skip};
 use serde_json::Value;
 
-/// Settings of PyTorch's allocators.
-pub(crate) const ALLOCATORS: [&str; 3] = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
+/// Settings of PyTorch's allocators: caching, with segments that grow, and of the driver's pools.
+pub const ALLOCATORS: [&str; 3] = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
 
 /// Longest run of one program, with three more of them beside it.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -25,15 +25,17 @@ struct PyTorch {
 }
 
 /// A simulated machine on which PyTorch is installed.
-pub(crate) struct Machine {
-    pub(crate) node: Node,
+#[derive(Debug)]
+pub struct Machine {
+    /// Its GPU and its daemon.
+    pub node: Node,
     pytorch: PyTorch,
 }
 
 impl Machine {
     /// One with its daemon running; `None`, with a skip, where PyTorch cannot be had.
     #[track_caller]
-    pub(crate) fn with_pytorch() -> Option<Self> {
+    pub fn with_pytorch() -> Option<Self> {
         static INSTALLED: OnceLock<Result<PyTorch, String>> = OnceLock::new();
         match INSTALLED.get_or_init(install) {
             Ok(pytorch) => Some(Self { node: Node::with_driver("h200x1", "610"), pytorch: pytorch.clone() }),
@@ -45,14 +47,14 @@ impl Machine {
     }
 
     /// Path of a file of the staged tree.
-    pub(crate) fn stage_file(&self, name: &str) -> String {
+    pub fn stage_file(&self, name: &str) -> String {
         let sim = self.node.stage().libraries();
         let stage = sim.ancestors().nth(2).expect("the libraries lie in sim/610");
         stage.join(name).to_string_lossy().into_owned()
     }
 
     /// A Python program in a slice, with an allocator, not yet started.
-    pub(crate) fn command(&self, options: &[&str], allocator: &str, words: &[&str]) -> Command {
+    pub fn command(&self, options: &[&str], allocator: &str, words: &[&str]) -> Command {
         let python = self.pytorch.python.to_string_lossy().into_owned();
         let words: Vec<&str> = [python.as_str()].iter().chain(words).copied().collect();
         let mut command = self.node.run_in_slice(options, &words);
@@ -66,13 +68,13 @@ impl Machine {
 
     /// Runs a Python program in a slice until it ends.
     #[track_caller]
-    pub(crate) fn run(&self, options: &[&str], allocator: &str, words: &[&str]) -> Outcome {
+    pub fn run(&self, options: &[&str], allocator: &str, words: &[&str]) -> Outcome {
         Process::start(&mut self.command(options, allocator, words)).end_within(PATIENCE)
     }
 
     /// Starts a program of `torch_client.py` in a slice.
     #[track_caller]
-    pub(crate) fn start(&self, options: &[&str], allocator: &str, words: &[&str]) -> Process {
+    pub fn start(&self, options: &[&str], allocator: &str, words: &[&str]) -> Process {
         let client = client("torch_client.py");
         let words: Vec<&str> = [client.as_str()].iter().chain(words).copied().collect();
         Process::start(&mut self.command(options, allocator, &words))
@@ -80,14 +82,14 @@ impl Machine {
 
     /// Last line of such a program's report, once it has ended.
     #[track_caller]
-    pub(crate) fn report(&self, options: &[&str], allocator: &str, words: &[&str]) -> Value {
+    pub fn report(&self, options: &[&str], allocator: &str, words: &[&str]) -> Value {
         last(self.start(options, allocator, words))
     }
 }
 
 /// The last line of a program's output, once it has ended by itself.
 #[track_caller]
-pub(crate) fn last(process: Process) -> Value {
+pub fn last(process: Process) -> Value {
     let output = process.end_within(PATIENCE).success();
     let line = output.lines().next_back().unwrap_or_default();
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}\n{output}"))
@@ -95,7 +97,7 @@ pub(crate) fn last(process: Process) -> Value {
 
 /// The next line of a program that runs.
 #[track_caller]
-pub(crate) fn next(process: &mut Process) -> Value {
+pub fn next(process: &mut Process) -> Value {
     let line = process.line_within(PATIENCE).unwrap_or_else(|| panic!("it has ended"));
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}\n{line}"))
 }

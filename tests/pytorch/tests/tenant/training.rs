@@ -5,8 +5,8 @@ use std::time::Duration;
 use e2e::{Process, eventually};
 use serde_json::Value;
 
-use crate::machine::{Machine, next};
 use crate::{HALF, number};
+use pytorch::machine::{Machine, next};
 
 /// A program that trains in the slice `trained` of half the GPU, past its first steps.
 struct Training {

@@ -4,8 +4,8 @@ use e2e::Process;
 use serde_json::Value;
 use simgpu::Node as Device;
 
-use crate::machine::{ALLOCATORS, Machine, last};
 use crate::{HALF, number};
+use pytorch::machine::{ALLOCATORS, Machine, last};
 
 /// Seconds that each process allocates.
 const SECONDS: &str = "12";

@@ -1,7 +1,7 @@
 //! PyTorch's processes: workers, tensors between them, ranks in slices of their own.
 
-use crate::machine::{Machine, last};
 use crate::number;
+use pytorch::machine::{Machine, last};
 
 #[test]
 fn a_tensor_is_shared_with_another_process_of_the_slice() {
