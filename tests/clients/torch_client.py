@@ -129,6 +129,13 @@ class Problem:
         return away.square().mean().item()
 
 
+def solve(problem, losses, ended):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        while not ended.is_set():
+            losses.append(problem.step())
+            time.sleep(0.02)
+
+
 def trainer(kind):
     width, rows = (4096, 2048) if kind == "heavy" else (512, 64)
     model = layers(width)
@@ -166,16 +173,21 @@ def train(kind="eager"):
 
     listener = threading.Thread(target=listen)
     listener.start()
-    steps, shown, side, queued = 0, 0.0, torch.cuda.Stream(), []
+    losses, solver = [], None
+    if kind == "heavy":
+        # The host's part waits for copies in a thread of its own, so that the GPU never waits for it.
+        solver = threading.Thread(target=solve, args=(problem, losses, ended))
+        solver.start()
+    steps, shown, reported, queued = 0, 0.0, 0, []
     while not ended.is_set():
         step()
-        # The GPU has the next step while the host works: two of them are never done at once.
         queued.append(torch.cuda.Event())
         queued[-1].record()
-        if len(queued) > 2:
+        if len(queued) > 4:
             queued.pop(0).synchronize()
-        with torch.cuda.stream(side):
-            loss, steps = problem.step(), steps + 1
+        steps += 1
+        if not solver:
+            losses.append(problem.step())
         while wishes:
             try:
                 held = None
@@ -183,10 +195,12 @@ def train(kind="eager"):
             except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 report(refused=True, step=steps)
-        if time.monotonic() - shown >= 0.05:
-            shown = time.monotonic()
+        if time.monotonic() - shown >= 0.05 and len(losses) > reported:
+            shown, reported = time.monotonic(), len(losses)
             free, total = torch.cuda.mem_get_info()
-            report(step=steps, loss=loss, free=free, total=total, at=shown)
+            report(step=steps, loss=losses[reported - 1], free=free, total=total, at=shown)
+    if solver:
+        solver.join()
     listener.join()
     torch.cuda.synchronize()
 

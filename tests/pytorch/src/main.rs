@@ -77,12 +77,13 @@ impl Demo {
             machine.node.tranche(&["slice", "create", slice, "-g", share]).success();
             Trainee::of(slice, machine.start(&["--slice", slice], "", &["train", "heavy"]), begin)
         });
-        let demo = Self { machine, begin, trainees, watcher, events: Vec::new(), claims: Vec::new() };
-        for trainee in &demo.trainees {
+        let mut demo = Self { machine, begin, trainees, watcher, events: Vec::new(), claims: Vec::new() };
+        for trainee in &mut demo.trainees {
             eventually("both train", || match trainee.last() {
                 Some(seen) if seen.step > 5 => Ok(()),
                 other => Err(format!("{}: {other:?}", trainee.slice)),
             });
+            trainee.pid = demo.machine.node.slice(trainee.slice).pids()[0];
         }
         demo
     }

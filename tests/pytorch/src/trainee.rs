@@ -39,7 +39,7 @@ struct Printed {
 pub struct Trainee {
     /// Its slice.
     pub slice: &'static str,
-    /// Pid of the process on the GPU.
+    /// Pid of the process on the GPU; 0 until the slice has it.
     pub pid: u32,
     orders: Sender<Order>,
     printed: Arc<Mutex<Printed>>,
@@ -51,9 +51,9 @@ impl Trainee {
     pub fn of(slice: &'static str, process: Process, begin: Instant) -> Self {
         let (orders, received) = channel();
         let printed = Arc::new(Mutex::new(Printed::default()));
-        let (pid, ours) = (process.pid(), printed.clone());
+        let ours = printed.clone();
         let thread = std::thread::spawn(move || follow(process, &received, &ours, begin));
-        Self { slice, pid, orders, printed, thread }
+        Self { slice, pid: 0, orders, printed, thread }
     }
 
     /// All that was seen of it.
