@@ -2,6 +2,7 @@
 #include "suite.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static CUallocationProp on_device(void) { return (CUallocationProp){.type = 1, .location = {1, open_device()}}; }
 
@@ -83,6 +84,38 @@ static void memory_mapped_twice_is_counted_once(void)
     WORKS(cuMemUnmap, second, bytes);
     WORKS(cuMemAddressFree, first, bytes);
     WORKS(cuMemAddressFree, second, bytes);
+    comes_back(before);
+}
+
+static void copies_and_fills_cross_from_one_mapping_into_the_next(void)
+{
+    open_context();
+    size_t bytes = granularity(), before = bytes_free();
+    CUmemHandle handles[2] = {create(bytes), create(bytes)};
+    CUdeviceptr at = 0;
+    CUaccess access = {{1, open_device()}, 3};
+    WORKS(cuMemAddressReserve, &at, 3 * bytes, 0, 0, 0);
+    for (int side = 0; side < 2; side++)
+        WORKS(cuMemMap, at + side * bytes, bytes, 0, handles[side], 0);
+    WORKS(cuMemSetAccess, at, 2 * bytes, &access, 1);
+    unsigned char sent[64], back[64] = {0};
+    for (size_t i = 0; i < sizeof sent; i++)
+        sent[i] = (unsigned char)(i + 1);
+    WORKS(cuMemsetD8_v2, at + bytes - 64, 9, 128);
+    WORKS(cuMemcpyHtoD_v2, at + bytes - 32, sent, sizeof sent);
+    WORKS(cuMemcpyDtoH_v2, back, at + bytes - 32, sizeof back);
+    EXPECT(!memcmp(sent, back, sizeof sent), "bytes over the seam came back as others");
+    WORKS(cuMemcpyDtoH_v2, back, at + bytes - 40, 48);
+    EXPECT(back[7] == 9 && back[8] == 1 && back[40] == 33, "the fill or the copy lies elsewhere");
+    WORKS(cuMemcpyDtoH_v2, back, at + bytes + 32, 32);
+    EXPECT(back[0] == 9 && back[31] == 9, "the fill ends at the seam");
+    /* Nothing is mapped behind the second one. */
+    ANSWERS(INVALID_VALUE, cuMemsetD8_v2, at + 2 * bytes - 16, 9, 32);
+    WORKS(cuMemUnmap, at, bytes);
+    WORKS(cuMemUnmap, at + bytes, bytes);
+    WORKS(cuMemRelease, handles[0]);
+    WORKS(cuMemRelease, handles[1]);
+    WORKS(cuMemAddressFree, at, 3 * bytes);
     comes_back(before);
 }
 
@@ -189,6 +222,7 @@ const struct check VIRTUAL_CHECKS[] = {
     {"memory_released_while_mapped_is_held_until_unmapped", memory_released_while_mapped_is_held_until_unmapped},
     {"memory_unmapped_before_its_release_is_held_until_then", memory_unmapped_before_its_release_is_held_until_then},
     {"memory_mapped_twice_is_counted_once", memory_mapped_twice_is_counted_once},
+    {"copies_and_fills_cross_from_one_mapping_into_the_next", copies_and_fills_cross_from_one_mapping_into_the_next},
     {"a_retained_handle_needs_its_own_release", a_retained_handle_needs_its_own_release},
     {"odd_and_endless_sizes_are_refused", odd_and_endless_sizes_are_refused},
     {"what_is_wrong_and_too_large_is_told_to_be_wrong", what_is_wrong_and_too_large_is_told_to_be_wrong},

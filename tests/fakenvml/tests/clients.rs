@@ -169,6 +169,20 @@ on_a_node! {
         assert!(matches!(ancestor(15), Ok(TopologyLevel::System)));
     }
 
+    "mixed": fn links_are_at_full_speed_and_lead_to_gpus(bench) {
+        let nvml = bench.nvml();
+        for index in 0..nvml.device_count().unwrap() {
+            let device = nvml.device_by_index(index).unwrap();
+            let generation = device.current_pcie_link_gen().unwrap();
+            assert!([3, 4, 5].contains(&generation) && device.max_pcie_link_gen().unwrap() == generation);
+            assert_eq!((device.current_pcie_link_width().unwrap(), device.max_pcie_link_width().unwrap()), (16, 16));
+            let link = device.link_wrapper_for(0);
+            if matches!(link.is_active(), Ok(true)) {
+                assert!(link.remote_pci_info().is_ok());
+            }
+        }
+    }
+
     "v100x8": fn event_set_receives_a_fault_and_lost_gpu_fails(bench) {
         let nvml = bench.nvml();
         let device = nvml.device_by_index(4).unwrap();

@@ -1,4 +1,4 @@
-//! `pytorch`: two trainings share a GPU at 70 and 30 %, live, with the claims about them and the results.
+//! `pytorch`: two trainings share a GPU at 70 and 30 %, live, with claims and results.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const MEASURE: Duration = Duration::from_secs(8);
 const WITHOUT: Duration = Duration::from_secs(2);
 /// More than the smaller slice has, in MiB.
 const TOO_MUCH: u64 = 60_000;
-/// What fits after the resize, in MiB.
+/// Memory that fits after the resize, in MiB.
 const ENOUGH: u64 = 50_000;
 
 fn main() -> ExitCode {
@@ -101,7 +101,7 @@ impl Demo {
         self.finish()
     }
 
-    /// Tells the watcher what each slice may have now.
+    /// Sets the caps that the slices have now for the watcher.
     fn caps(&self) {
         let cap = |trainee: &Trainee| (trainee.pid, self.machine.node.slice(trainee.slice).cap().get());
         self.watcher.set(self.trainees.iter().map(cap).collect());

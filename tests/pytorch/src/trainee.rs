@@ -27,7 +27,7 @@ enum Order {
     End,
 }
 
-/// What a training has printed so far.
+/// Lines that a training has printed so far.
 #[derive(Debug, Default)]
 struct Printed {
     seen: Vec<Seen>,
@@ -37,7 +37,7 @@ struct Printed {
 /// A training that runs.
 #[derive(Debug)]
 pub struct Trainee {
-    /// Its slice.
+    /// Name of the slice that it is in.
     pub slice: &'static str,
     /// Pid of the process on the GPU; 0 until the slice has it.
     pub pid: u32,

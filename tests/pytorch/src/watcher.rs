@@ -1,4 +1,6 @@
-//! Memory of slices against their caps, by the device's own account, a thousand times a second and more.
+//! Memory of slices against their caps, by the device's own account.
+//!
+//! A sample is taken a thousand times a second and more.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +24,7 @@ struct Shared {
     caps: Mutex<Caps>,
 }
 
-/// Samples of a device that go on in a thread.
+/// Samples of a device, taken by a thread until they are ended.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -53,7 +55,7 @@ impl Watcher {
         *self.shared.caps.lock().unwrap_or_else(PoisonError::into_inner) = caps;
     }
 
-    /// Ends the samples.
+    /// Ends the samples and returns what they showed.
     #[track_caller]
     pub fn end(self) -> Watched {
         self.shared.ended.store(true, Ordering::Relaxed);

@@ -1,4 +1,6 @@
-//! Programs of the CUDA runtime, on the project's own: it stands on the public driver API, so the slice is kept.
+//! Programs of the CUDA runtime, on the project's own.
+//!
+//! It stands on the public driver API, so the slice is kept.
 
 use e2e::{CudaError, Node, compile};
 use serde_json::Value;
