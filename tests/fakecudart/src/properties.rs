@@ -8,7 +8,7 @@ use crate::status::Outcome;
 use crate::wall::Out;
 
 /// Bytes of the structure of CUDA 11, which `cudaGetDeviceProperties` of a runtime 12 fills.
-const ELEVEN: usize = 712;
+const ELEVEN: usize = 728;
 
 /// A C structure in the making.
 struct Record(Vec<u8>);
