@@ -209,10 +209,13 @@ def train(kind="eager"):
 
 
 def storm(seconds, seed):
-    """Random allocations, frees, fills and copies for a while; what was written is read again before it goes."""
+    """Random allocations, frees, fills and copies, from a line of input on; what was written is read before it goes."""
     dice, kept, counts = random.Random(seed), [], {"operations": 0, "ooms": 0, "errors": []}
     _, total = torch.cuda.mem_get_info()
     streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+    # One that starts in a full slice has no room for its context: all begin when all have one.
+    report(ready=True)
+    sys.stdin.readline()
 
     def operation():
         choice = dice.random()

@@ -5,7 +5,7 @@ use serde_json::Value;
 use simgpu::Node as Device;
 
 use crate::{HALF, number};
-use pytorch::machine::{ALLOCATORS, Machine, last};
+use pytorch::machine::{ALLOCATORS, Machine, last, next};
 
 /// Seconds that each process allocates.
 const SECONDS: &str = "12";
@@ -22,7 +22,13 @@ fn six_processes_with_every_allocator_stay_within_one_cap() {
         let allocator = ALLOCATORS[seed % ALLOCATORS.len()];
         machine.start(&["--slice", "shared"], allocator, &["storm", SECONDS, &seed.to_string()])
     };
-    let processes: Vec<Process> = (0..6).map(start).collect();
+    let mut processes: Vec<Process> = (0..6).map(start).collect();
+    for process in &mut processes {
+        assert_eq!(next(process)["ready"], true);
+    }
+    for process in &mut processes {
+        assert!(process.say("go"), "it listens");
+    }
     let reports: Vec<Value> = processes.into_iter().map(last).collect();
 
     // The driver's own count of the most that was ever in use: nothing else uses this GPU.
