@@ -178,15 +178,7 @@ impl Round<'_> {
                 && other.wanted_within(now, rules.about)
                 && other.clock < member.clock
         });
-        let fills = self.others(at).any(|other| {
-            let away = self.is_away(other);
-            let other = self.at(other);
-            away && !other.terms.frozen
-                && !other.limited
-                && other.wanted_within(now, rules.hysteresis)
-                && other.is_worth_keeping_for(now, rules)
-                && other.clock < member.clock
-        });
+        let fills = self.fills(at);
         let soon = self.soonest(at).map(|most| most.max(kernel.scaled(3, 2)));
         // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
@@ -220,6 +212,20 @@ impl Round<'_> {
             frozen: false,
         };
         SliceDecision { fills, spared, ..SliceDecision::of(lease, DecisionReason::Running) }
+    }
+
+    /// Tests if it runs in the gaps of another slice that is behind it.
+    fn fills(&self, at: usize) -> bool {
+        let (member, now, rules) = (self.at(at), self.now, self.rules);
+        self.others(at).any(|other| {
+            let away = self.is_away(other);
+            let other = self.at(other);
+            away && !other.terms.frozen
+                && !other.limited
+                && other.wanted_within(now, rules.hysteresis)
+                && other.is_worth_keeping_for(now, rules)
+                && other.clock < member.clock
+        })
     }
 
     /// GPU time that a slice may have outstanding, for the sake of others with latency targets.
