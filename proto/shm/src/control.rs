@@ -278,7 +278,7 @@ impl<'a> ControlWriter<'a> {
         word.store(lease.encode(turn), Release);
     }
 
-    /// Announces the successor of the present lease, for a time of [`Control::beat`]'s clock.
+    /// Announces the successor of the present lease, for a time of [`ControlWriter::beat`]'s clock.
     ///
     /// [`Control::next_lease`] reads it.
     ///
