@@ -82,7 +82,9 @@ pub(super) struct SliceState {
     confirmed: Vec<(Option<Permille>, Instant)>,
     /// It keeps the GPU from others while NVML sees it compute nothing: its work is not waited for.
     hollow: bool,
-    /// End of the time in which another slice waits because of it, and all that passes is charged to it.
+    /// End of the time in which another slice waits because of it.
+    ///
+    /// All that passes until then is charged to it.
     pub(super) keeps: Option<Instant>,
     /// It was opened beside others without a turn, as it had work and made no progress.
     pub(super) beside: bool,

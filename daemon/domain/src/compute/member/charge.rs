@@ -40,11 +40,7 @@ impl SliceState {
         let had = if hidden { most(&self.said).min(passed) } else { used };
         let charged = used + self.beyond_slack(now, had, (passed, kept), rules);
         if self.has_turn() {
-            // A queue of one launch is always empty in between.
-            let queues = self.told.is_some_and(|lease| lease.least > 1)
-                || !self.is_erratic(rules)
-                || !self.mates.is_empty();
-            let dry = queues && self.worked && self.seen.waiting && self.seen.outstanding == Nanos::ZERO;
+            let dry = self.worked && self.seen.waiting && self.seen.outstanding == Nanos::ZERO;
             self.dryness.add(passed, dry);
         }
         self.worked |= used > Nanos::ZERO;

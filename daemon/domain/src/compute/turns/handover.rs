@@ -47,12 +47,8 @@ impl Round<'_> {
                     Begin::At(moment) => Begin::At(moment.max(self.now + wait)),
                     Begin::Unknown => Begin::Unknown,
                 };
-                self.look_in(match last {
-                    // By then its first launch has signalled, if a thread of it waited.
-                    true if foreseen => wait + self.rules.overlap,
-                    true => wait,
-                    false => wait.scaled(1, 2),
-                });
+                // What is used from then on is charged by another decision, though none is needed for the opening.
+                self.look_in(if last { wait } else { wait.scaled(1, 2) });
             }
         }
         begin
