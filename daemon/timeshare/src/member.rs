@@ -136,7 +136,7 @@ impl<S: SliceSite> ScheduledSlice<S> {
     }
 
     /// Publishes lease and announcement if they differ from those in the control region.
-    pub(super) fn publish_lease(&mut self) {
+    pub(super) fn publish_lease(&mut self, now: Instant) {
         let lease = self.lease.map(|lease| to_shm_lease(lease, self.account.launching()));
         if let Some(lease) = lease.filter(|lease| self.written != Some(*lease)) {
             let was_open = self.written.is_none_or(|written| written.open);
@@ -149,6 +149,8 @@ impl<S: SliceSite> ScheduledSlice<S> {
                 self.sleeps_until = self.next.map(|next| next.at);
             }
         }
+        // A thread that woke at a likely time, and found the gate closed, sleeps for longer.
+        self.sleeps_until = self.sleeps_until.filter(|until| *until > now);
         if std::mem::take(&mut self.next_changed) {
             let next = |next: NextLease| (to_shm_lease(next.lease, self.account.launching()), next.at);
             let oversleeps = |next: NextLease| {

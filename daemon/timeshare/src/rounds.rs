@@ -151,7 +151,7 @@ impl<S: SliceSite> Rounds<S> {
         }
         let mut deadline = self.next_beat;
         for (name, member) in &mut self.members {
-            member.publish_lease();
+            member.publish_lease(now);
             if beat {
                 let used = |gpu| self.arbiter.used(now, name, gpu, Window::Second);
                 member.site().beat(now, &used);

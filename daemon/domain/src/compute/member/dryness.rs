@@ -7,6 +7,9 @@ use crate::compute::time::Nanos;
 /// Its threads wake so late that the queue has ended before.
 const DRY: Nanos = Nanos::micros(200);
 
+/// Longest time without work that is no sign of it: a thread that wakes in time takes as long.
+const PROMPT: Nanos = Nanos::micros(300);
+
 /// Length from which a turn counts as several.
 const LONG: Nanos = Nanos::millis(20);
 
@@ -15,6 +18,8 @@ const LONG: Nanos = Nanos::millis(20);
 pub(super) struct Dryness {
     /// In the present turn.
     turn: Nanos,
+    /// The present time without work, so far.
+    stretch: Nanos,
     /// Length of the present turn so far.
     length: Nanos,
     /// In those before, in the mean of about sixteen.
@@ -24,7 +29,12 @@ pub(super) struct Dryness {
 impl Dryness {
     /// Takes in a time of a turn.
     pub(super) fn add(&mut self, time: Nanos, dry: bool) {
-        self.turn += if dry { time } else { Nanos::ZERO };
+        if dry {
+            self.stretch += time;
+        } else {
+            let stretch = core::mem::take(&mut self.stretch);
+            self.turn += if stretch > PROMPT { stretch } else { Nanos::ZERO };
+        }
         self.length += time;
         if self.length >= LONG {
             self.end_turn();
@@ -50,6 +60,7 @@ mod tests {
     fn dry_times_count_until_turns_without_them_came() {
         let mut dryness = Dryness::default();
         dryness.add(Nanos::millis(6), true);
+        dryness.add(Nanos::millis(1), false);
         assert!(!dryness.is_much(), "the turn is not over");
         dryness.end_turn();
         assert!(dryness.is_much());
