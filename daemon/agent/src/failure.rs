@@ -48,7 +48,7 @@ pub(crate) enum RequestFailure {
          the configuration's `socket_group`"
     )]
     TooManyTogether { most: usize, what: &'static str },
-    #[error("slice {0} is ending and lets nobody in; make another one")]
+    #[error("slice {0} is ending and takes no more processes; create another one")]
     Ending(SliceName),
     #[error(
         "slice {0} cannot be entered, as GPUs cannot be opened to the process: {1}; see `journalctl -u tranched`"

@@ -133,7 +133,7 @@ pub enum Life {
 
 /// Error for entering a slice that is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the slice is ending and lets nobody in; make another one")]
+#[error("the slice is ending and takes no more processes; create another one")]
 pub struct IsEnding;
 
 impl Life {
