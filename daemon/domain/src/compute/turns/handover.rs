@@ -55,11 +55,14 @@ impl Round<'_> {
     }
 
     /// Time about which a slice that waits gets its turn, after those before it.
+    ///
+    /// `None` where the holder's launches differ so much that its end is a guess.
     pub(super) fn hands_over(&self, at: usize) -> Option<Instant> {
         let mut holders = self.sheet.chosen.iter().copied();
         let holder = holders.find(|other| self.collide(at, *other))?;
         let member = self.at(holder);
-        if !member.mates.is_empty() || !self.at(at).mates.is_empty() {
+        let is_known = member.is_predictable() && member.mates.is_empty() && self.at(at).mates.is_empty();
+        if !is_known {
             return None;
         }
         let turn = if member.is_open() { member.turn } else { Nanos::ZERO };
