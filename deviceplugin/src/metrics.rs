@@ -243,7 +243,7 @@ impl Figures for Published {
         )?;
         page.gauges(
             "tranche_deviceplugin_devices",
-            "Devices by what they are good for: free, in_use, taken (somebody leaves no room for it), broken (its GPU does \
+            "Devices by what they are good for: free, in_use, taken (others leave no room for it), broken (its GPU does \
              not work)",
             self.devices(),
         )?;

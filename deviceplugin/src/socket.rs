@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum SocketError {
     #[error("cannot connect to {}: {cause}", .path.display())]
     Connect { path: PathBuf, cause: io::Error },
-    #[error("nobody answers at {} within {:?}", .path.display(), PATIENCE)]
+    #[error("nothing answers at {} within {:?}", .path.display(), PATIENCE)]
     Silent { path: PathBuf },
     #[error("{} answers: {}", .path.display(), .status.message())]
     Answer { path: PathBuf, status: Box<tonic::Status> },

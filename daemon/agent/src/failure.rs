@@ -76,7 +76,7 @@ pub(crate) enum RequestFailure {
     #[error("GPU {0} was uncordoned while it was drained: slices may be put there again; drain it anew")]
     UncordonedMeanwhile(u32),
     #[error(
-        "the driver has not said for {} s who uses the GPUs, so it is not known whether anybody is left there: \
+        "the driver has not said for {} s who uses the GPUs, so it is not known whether a process is left there: \
          `nvidia-smi` likely hangs as well, see `dmesg`", .0.as_secs()
     )]
     DriverSilent(Duration),

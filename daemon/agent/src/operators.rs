@@ -41,7 +41,7 @@ impl Operators {
         let agent = Arc::clone(agent);
         let thread = thread::Builder::new().name("operators".into()).spawn(move || {
             if let Err(error) = runtime.block_on(answer(agent, jobs, listener, stopping)) {
-                tracing::error!(%error, "cannot answer at the operators' socket; they use everybody's");
+                tracing::error!(%error, "cannot answer at the operators' socket; operators use the tenants' socket");
             }
             runtime.shutdown_background();
         })?;

@@ -91,7 +91,7 @@ fn take_over(agent: &Arc<Agent>, saved: SavedSlice) {
             agent.core().finish_takeover(&name);
             point("recovery: seated");
             if let Err(failure) = agent.listen(&runtime, saved.slice.ephemeral) {
-                note(format!("slice {name} goes on, but nobody can join it: {failure}"));
+                note(format!("slice {name} goes on, but no process can join it: {failure}"));
             }
         }
         Err(RequestFailure::Refused(refusal @ Refusal::Stranded { .. })) => {

@@ -45,7 +45,7 @@ impl Keys {
 fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     let read = T::deserialize(Overhear(&mut fields));
-    debug_assert!(read.is_err(), "nothing can be read from somebody who only listens");
+    debug_assert!(read.is_err(), "a reader that only notes keys yields no value");
     fields
 }
 

@@ -85,7 +85,7 @@ fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
     let ended = if deleted.is_empty() { String::new() } else { format!("deleted {}; ", deleted.join(", ")) };
     let which = named.join(", ");
     out::print(&format!(
-        "{ended}nobody is left on GPU {which}; `tranche gpu uncordon` lets slices there again"
+        "{ended}nothing is left on GPU {which}; `tranche gpu uncordon` lets slices there again"
     ))
 }
 

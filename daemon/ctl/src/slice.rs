@@ -62,7 +62,7 @@ fn label(daemon: &mut Daemon, args: LabelArgs) -> Result<(), Failure> {
     if args.output.json {
         return out::json(&slice);
     }
-    let whose = slice.pod.as_ref().map_or_else(|| "nobody in particular".into(), ToString::to_string);
+    let whose = slice.pod.as_ref().map_or_else(|| "no pod".into(), ToString::to_string);
     out::print(&format!("slice {} is for {whose}", slice.name))
 }
 

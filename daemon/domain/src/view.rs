@@ -167,7 +167,7 @@ pub struct RemainingView {
 impl fmt::Display for RemainingView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.slice, self.pids.as_slice()) {
-            (Some(name), []) => write!(f, "slice {name}, in which nobody is")?,
+            (Some(name), []) => write!(f, "slice {name}, without a process")?,
             (Some(name), pids) => write!(f, "slice {name} with {}", Pids(pids))?,
             (None, pids) => write!(f, "{} in no slice", Pids(pids))?,
         }

@@ -26,7 +26,7 @@ pub(crate) enum Socket {
 /// Failure to listen at an address.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot serve metrics at {address}: {cause}; is the configuration's `metrics` right, or somebody else there?"
+    "cannot serve metrics at {address}: {cause}; is the configuration's `metrics` right, or another program there?"
 )]
 pub struct ListenError {
     address: Address,
@@ -47,7 +47,7 @@ impl BoundListener {
         let failed = |cause| ListenError { address: address.clone(), cause };
         let socket = socket.map_err(failed)?;
         if address.is_reachable_from_outside() {
-            tracing::warn!(%address, "metrics are served to whoever reaches this address, as configured");
+            tracing::warn!(%address, "metrics are served to every program that reaches this address, as configured");
         }
         // A port chosen by the system is known only now.
         let address = match &socket {

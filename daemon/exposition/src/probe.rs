@@ -19,9 +19,9 @@ const LARGEST: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages document them
 pub enum ProbeError {
-    #[error("the configuration's `metrics` is off: nobody can be asked")]
+    #[error("the configuration's `metrics` is off, so that there is no address to ask")]
     Off,
-    #[error("nobody answers at {address}: {cause}")]
+    #[error("nothing answers at {address}: {cause}")]
     Silent { address: Address, cause: io::Error },
     #[error("{0}")]
     No(String),

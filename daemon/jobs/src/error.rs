@@ -20,13 +20,13 @@ pub enum JobsError {
     #[error("job {1} of project {0} has ended; submit it again under another name, or delete it first")]
     Over(ProjectName, JobName),
     #[error(
-        "user {uid} is not a member of project {project}: its members are made by whoever administers the node, with \
+        "user {uid} is not a member of project {project}: an administrator of the node adds members, with \
          `tranche project update {project} --add-member NAME`"
     )]
     NotAMember { uid: u32, project: ProjectName },
     #[error(
-        "job {job} of project {project} is interactive: what it printed may be the way into it, and is for whoever submitted \
-         it (user {uid}) and for whoever administers the node"
+        "job {job} of project {project} is interactive: what it printed may be the way into it, and only its user ({uid}) \
+         and administrators of the node may read it"
     )]
     OwnersLog { project: ProjectName, job: JobName, uid: u32 },
     #[error("job {job} of project {project} has no member {index}: it has {count}, from 0")]
@@ -36,7 +36,7 @@ pub enum JobsError {
          release, and tranche-attest.socket has to run (`systemctl enable --now tranche-attest.socket`)"
     )]
     NoTicket { uid: u32 },
-    #[error("the ticket is not of user {uid}: a job is submitted by the user as whom it runs")]
+    #[error("the ticket is not of user {uid}: a job is submitted by its own user")]
     OthersTicket { uid: u32 },
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -92,7 +92,7 @@ impl Launcher {
             Err(error) => {
                 let (socket, uid) = (self.socket.display(), owner.uid);
                 Err(StartRefusal::for_now(format!(
-                    "cannot run anything as user {uid}: nobody answers at {socket} ({error}); jobs of others than the \
+                    "cannot run anything as user {uid}: nothing answers at {socket} ({error}); jobs of others than the \
                      daemon's own user are started by systemd: `systemctl enable --now tranche-attest.socket \
                      tranche-job.socket`"
                 )))

@@ -104,8 +104,11 @@ impl Agent {
         }
         drop(core);
         for gpu in &drain.gpus {
-            let evidence =
-                format!("GPU {}: drained by {}; nobody is left there", gpu.index, user(caller.uid));
+            let evidence = format!(
+                "GPU {}: drained by {}; no slice or process is left there",
+                gpu.index,
+                user(caller.uid)
+            );
             self.telemetry.events.record(
                 Happening::new(EventKind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()),
             );

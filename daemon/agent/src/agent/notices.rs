@@ -24,7 +24,7 @@ pub(super) fn changed(resize: &Resize, slice: &Slice) -> Vec<Happening> {
 
 /// Event for a changed label.
 pub(super) fn labelled(slice: &Slice) -> Happening {
-    let pod = slice.pod.as_ref().map_or("nobody in particular".into(), |pod| format!("pod {pod}"));
+    let pod = slice.pod.as_ref().map_or("no pod".into(), |pod| format!("pod {pod}"));
     Happening::new(EventKind::SliceLabelled, format!("it is for {pod}")).of(&slice.name)
 }
 

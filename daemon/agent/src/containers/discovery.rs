@@ -45,7 +45,7 @@ pub(crate) fn discover(
         }
     }
     let library =
-        mapped_nvml().ok_or("NVML is not loaded, so nobody knows where the driver's libraries are")?;
+        mapped_nvml().ok_or("NVML is not loaded, so the place of the driver's libraries is unknown")?;
     let folder = library.parent().unwrap_or(Path::new("/"));
     if !is_on_the_node(&library) {
         return Err(format!(

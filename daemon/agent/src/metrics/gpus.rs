@@ -73,7 +73,7 @@ fn memory(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut Metri
     let committed = promised(core, |gpu| gpu.memory.get());
     page.gauges("tranche_gpu_memory_committed_bytes", "Memory that is promised to slices", committed)?;
     let used = rows(seen, |gpu| gpu.last.state.as_ref().map(|state| state.used.get()));
-    page.gauges("tranche_gpu_memory_used_bytes", "Memory in use by anybody, as the driver says", used)
+    page.gauges("tranche_gpu_memory_used_bytes", "Memory in use by all processes, as the driver says", used)
 }
 
 fn compute(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
@@ -91,7 +91,7 @@ fn compute(agent: &Agent, core: &Copied, seen: &[GpuSample<'_>], page: &mut Metr
         used.collect::<Vec<_>>(),
     )?;
     let busy = rows(seen, |gpu| Some(f64::from(gpu.last.state.as_ref()?.utilization_percent?) / 100.0));
-    page.gauges("tranche_gpu_utilization_ratio", "Utilisation by anybody, as the driver says", busy)
+    page.gauges("tranche_gpu_utilization_ratio", "Utilisation by all processes, as the driver says", busy)
 }
 
 fn condition(seen: &[GpuSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {

@@ -95,7 +95,7 @@ pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) ->
     page.gauge("tranche_slices_stranded", "Slices whose GPU is not there now", core.stranded as u64)?;
     page.infos(
         "tranche_slice",
-        "Slices: whom each is for, and how far its limits hold",
+        "Slices: the pod of each, and how far its limits hold",
         seen.iter().map(SliceSample::info),
     )?;
     memory(&seen, page)?;

@@ -38,7 +38,7 @@ pub(super) fn write(path: &Path, socket: &Path) -> Result<(), Failure> {
     pack(file, path, &items, &contents).map_err(|cause| failed(path, cause))?;
     out::print(&format!(
         "wrote {}, which has\n{contents}Values of variables, credentials and, unless root asks, other programs' commands are taken \
-         out.\nLook through it before you give it to anybody: names of slices, pods, users and this machine are in it.\n",
+         out.\nLook through it before you pass it on: names of slices, pods, users and this machine are in it.\n",
         path.display()
     ))
 }

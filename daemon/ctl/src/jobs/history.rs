@@ -28,7 +28,7 @@ pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
         () if args.json => out::json(&steps),
         () if args.svg => out::print(&drawing::svg(&steps, now)),
         () if args.csv => out::print(&csv(&steps)),
-        () if steps.is_empty() => out::print("nobody had a GPU in that time"),
+        () if steps.is_empty() => out::print("no project had a GPU in that time"),
         () => out::print(&lines(&steps)),
     }
 }

@@ -120,7 +120,7 @@ impl Family {
                 self.pass_on(&signal);
             }
         }
-        let (_, status) = self.ended.expect("nobody is left, so the program has ended");
+        let (_, status) = self.ended.expect("no process is left, so the program has ended");
         Ok(status)
     }
 

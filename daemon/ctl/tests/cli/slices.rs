@@ -125,7 +125,7 @@ fn label_sets_and_removes_the_pod() {
     let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--pod", "default/train-0/main"]);
     assert_eq!(said.printed(), "slice frac05 is for default/train-0/main\n");
     let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--remove"]).printed();
-    assert_eq!(said, "slice frac05 is for nobody in particular\n");
+    assert_eq!(said, "slice frac05 is for no pod\n");
     let pod = v1::PodContainer {
         namespace: "default".into(),
         name: "train-0".into(),

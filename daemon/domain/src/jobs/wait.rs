@@ -78,7 +78,7 @@ impl fmt::Display for Wait {
             Self::Scattered(size) => {
                 write!(
                     f,
-                    "within the quota; {size} GPUs are not free in one piece, and nobody has to give back"
+                    "within the quota; {size} GPUs are not free in one piece, and no project has to give back"
                 )
             }
             Self::Latency(target) => write!(

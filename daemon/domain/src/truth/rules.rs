@@ -194,7 +194,7 @@ fn of_page(found: &InvalidValue) -> (FindingKey, Doubt) {
         Deceit::Use { used, granted } => {
             format!("its page says that {used} are used of {granted} that were granted")
         }
-        Deceit::Header => "somebody overwrote the head of the slice's usage region".into(),
+        Deceit::Header => "a process overwrote the head of the slice's usage region".into(),
         Deceit::Time => "its page says that it is busy since some time in the future".into(),
     };
     (subject, Doubt { who: found.who, patience: AT_ONCE, ..Doubt::new(evidence) })

@@ -81,7 +81,7 @@ impl Peer {
             let has = capabilities(&status, "CapEff").ok_or("its /proc/PID/status has no CapEff")?;
             if all & !has != 0 {
                 return Err(format!(
-                    "{confined}: root without all of root's capabilities is not whoever administers it"
+                    "{confined}: root without all of root's capabilities is no administrator of it"
                 ));
             }
         }

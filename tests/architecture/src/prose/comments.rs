@@ -1,4 +1,4 @@
-//! Comments of a Rust source and paragraphs of a Markdown file, as blocks of words with line numbers.
+//! Comments and strings of Rust sources, paragraphs of Markdown files, as blocks with line numbers.
 
 /// Kind of a block, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub enum Kind {
     Comment,
     /// Help text of a command, as a string in an attribute.
     Help,
+    /// Another string of three words or more, outside the tests in the file.
+    Message,
     /// Text of a Markdown file.
     Markdown,
 }
@@ -27,13 +29,18 @@ pub struct Block {
 /// Arguments of clap attributes whose strings are printed as help.
 const HELP: [&str; 6] = ["about", "long_about", "help", "long_help", "before_help", "after_help"];
 
-/// All comments and help strings of one source.
+/// All comments, help strings and messages of one source.
 ///
 /// `module` names the file for inner doc comments.
 pub fn of_rust(source: &str, module: &str) -> Vec<Block> {
     let mut pieces = Scanner::new(source).pieces();
-    pieces.retain(|piece| piece.kind != Kind::Help || !piece.text.is_empty());
     let lines: Vec<&str> = source.lines().collect();
+    let tests = lines.iter().position(|line| line.starts_with("#[cfg(test)]")).unwrap_or(lines.len());
+    pieces.retain(|piece| match piece.kind {
+        Kind::Help => !piece.text.is_empty(),
+        Kind::Message => piece.text.split_whitespace().nth(2).is_some() && piece.line <= tests,
+        Kind::Doc | Kind::Comment | Kind::Markdown => true,
+    });
     let mut blocks: Vec<Block> = Vec::new();
     let mut previous: Option<Piece> = None;
     for piece in pieces {
@@ -98,7 +105,10 @@ impl Piece {
     /// True if it belongs to the same block as the piece before it.
     fn continues(&self, before: &Self) -> bool {
         let adjacent = self.line == before.line + 1 && !self.trails;
-        adjacent && self.kind == before.kind && self.inner == before.inner && self.kind != Kind::Help
+        adjacent
+            && self.kind == before.kind
+            && self.inner == before.inner
+            && ![Kind::Help, Kind::Message].contains(&self.kind)
     }
 }
 
@@ -220,9 +230,8 @@ impl<'a> Scanner<'a> {
         });
         self.advance(1 + length + 1 + raw.unwrap_or(0));
         self.code.push('"');
-        if is_help && !self.code.contains("let ") {
-            self.pieces.push(Piece { kind: Kind::Help, inner: false, line, trails: true, text });
-        }
+        let kind = if is_help && !self.code.contains("let ") { Kind::Help } else { Kind::Message };
+        self.pieces.push(Piece { kind, inner: false, line, trails: true, text });
     }
 
     /// A character, or the quote of a lifetime.
@@ -286,13 +295,20 @@ mod tests {
             let a = "// no \" // no"; let b = r#"" // no"#; let c = '"'; let d = '\''; let e: &'static str = "x";
             let f = b"//"; // yes
         "####;
-        assert_eq!(texts(source), [(Kind::Comment, 3, "yes".to_owned())]);
+        let comments = texts(source).into_iter().filter(|(kind, ..)| *kind != Kind::Message);
+        assert_eq!(comments.collect::<Vec<_>>(), [(Kind::Comment, 3, "yes".to_owned())]);
     }
 
     #[test]
     fn help_strings_of_commands_are_read() {
         let source = "#[arg(long, help = \"Cap of memory\")]\nx: u8,\nlet help = \"no\";\n";
         assert_eq!(texts(source), [(Kind::Help, 1, "Cap of memory".to_owned())]);
+    }
+
+    #[test]
+    fn strings_of_some_words_are_messages_but_those_of_tests() {
+        let source = "#[error(\"the slice is ending\")]\nlet a = \"two words\";\n#[cfg(test)]\nlet b = \"it is a test\";\n";
+        assert_eq!(texts(source), [(Kind::Message, 1, "the slice is ending".to_owned())]);
     }
 
     #[test]

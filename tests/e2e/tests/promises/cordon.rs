@@ -84,7 +84,7 @@ fn drain_names_remaining_processes_and_ends_none() {
     let (pid, stranger) = (tenant.pid(), other.pid());
     let outcome = node.tranche(&["gpu", "drain", GPU, "--timeout", "1s"]);
     let (pid, stranger) = (pid.to_string(), stranger.to_string());
-    outcome.refused(1, &["slice busy", &pid, "slice kept, in which nobody is", &stranger, "in no slice"]);
+    outcome.refused(1, &["slice busy", &pid, "slice kept, without a process", &stranger, "in no slice"]);
     tenant.init().unwrap();
     other.init().unwrap();
 
@@ -114,7 +114,10 @@ fn drain_with_delete_slices_sends_sigterm_before_deletion() {
     let _deaf = node.tenant_of(&mut node.run_in_slice(&["-g", "0.2", "--name", "deaf"], &program)).ready();
     let outcome = node.tranche(&["gpu", "drain", GPU, "--delete-slices", "--grace", "2s"]);
     let output = outcome.success();
-    assert!(output.contains("deleted deaf, kept;") && output.contains("nobody is left on GPU 0"), "{output}");
+    assert!(
+        output.contains("deleted deaf, kept;") && output.contains("nothing is left on GPU 0"),
+        "{output}"
+    );
     assert!(node.smi().slices.is_empty());
     let killed = node.events().into_iter().filter(|event| event.kind == "killed");
     let killed: Vec<_> = killed.filter_map(|event| event.slice).collect();

@@ -33,7 +33,7 @@ pub(super) fn all(socket: &Path) -> Vec<Item> {
     let own = ask(&mut daemon, Daemon::show);
     let item = |name, about, text| Item { name, about, text };
     vec![
-        item("about.txt", "versions, when, by whom", Ok(about(socket))),
+        item("about.txt", "versions, time, user", Ok(about(socket))),
         item("doctor.txt", "what `tranche doctor` says", Ok(render(&checks::all(&Evidence::gather(socket))))),
         item("smi.json", "GPUs, slices, processes", ask(&mut daemon, smi)),
         item("config.txt", "the configuration in force", own.as_ref().map(config).map_err(Clone::clone)),

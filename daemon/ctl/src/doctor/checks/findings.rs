@@ -34,7 +34,7 @@ fn cure(kind: &EventKind) -> Option<&'static str> {
              what the library alone writes; look which, and end it"
         }
         EventKind::UsageTampered => {
-            "somebody in the slice writes what the library alone writes: look who that is and delete the slice"
+            "a process in the slice writes what the library alone writes: find out which, and delete the slice"
         }
         EventKind::UnshimmedProcess => {
             "it dropped LD_PRELOAD, is linked statically or loads the driver by a way of its own: start it so that \

@@ -27,7 +27,7 @@ pub(super) fn check(library: &Exports) -> Check {
         library.soname,
         found,
         Some(
-            "they are left alone: what a program takes through them is counted by nobody; install a newer tranche, or \
+            "they are left alone: what a program takes through them is not counted; install a newer tranche, or \
              in a source tree `make refresh-symbols` and decide about them",
         ),
     )

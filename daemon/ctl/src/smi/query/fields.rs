@@ -64,8 +64,8 @@ pub static GPU_FIELDS: [Field<OfGpu>; 24] = fields! {
     "driver_version", "version of the driver", |node, _| Some(node.driver_version.clone());
     "compute_cap", "compute capability", |_, gpu| Some(gpu.compute_capability.clone());
     "memory.total" ["MiB"], "all of its memory", |_, gpu| mib(gpu.total);
-    "memory.reserved" ["MiB"], "what the driver keeps from everybody", |_, gpu| mib(gpu.reserved);
-    "memory.used" ["MiB"], "in use now, by anybody", |_, gpu| mib(gpu.used);
+    "memory.reserved" ["MiB"], "what the driver keeps from all programs", |_, gpu| mib(gpu.reserved);
+    "memory.used" ["MiB"], "in use now, by all processes", |_, gpu| mib(gpu.used);
     "memory.free" ["MiB"], "total less reserved and used", |_, gpu| mib(free(gpu));
     "memory.capacity" ["MiB"], "what slices can be made of", |_, gpu| mib(gpu.capacity);
     "memory.committed" ["MiB"], "promised to slices", |_, gpu| mib(gpu.committed);

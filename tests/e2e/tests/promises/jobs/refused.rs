@@ -165,7 +165,7 @@ fn non_members_may_only_read_a_projects_jobs() {
     node.tranche(&["project", "create", "a", "--quota", "1"]).success();
     submit_sleep(node, &["roots", "-g", "0.5", "--env", "SECRET=swordfish"]).success();
     until(node, "roots", "running");
-    let stranger = "user 54321 is not a member of project a: its members are made by whoever administers the node, with \
+    let stranger = "user 54321 is not a member of project a: an administrator of the node adds members, with \
                     `tranche project update a --add-member NAME`";
     // Membership of the group that may have slices is no membership of the project.
     for in_group in [false, true] {
