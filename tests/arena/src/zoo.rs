@@ -33,12 +33,14 @@ pub struct Model {
     pub delays: Delays,
     /// Behaviour of launches and completion markers.
     pub driver: Driver,
+    /// Seed of all random draws.
+    pub seed: u64,
 }
 
 impl Model {
     /// A game on this hardware.
     pub fn put(&self, setup: Setup) -> Setup {
-        Setup { law: self.law, delays: self.delays, driver: self.driver, ..setup }
+        Setup { law: self.law, delays: self.delays, driver: self.driver, seed: self.seed, ..setup }
     }
 }
 

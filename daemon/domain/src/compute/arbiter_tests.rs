@@ -78,6 +78,34 @@ fn what_was_taken_in_secret_is_given_back() {
     assert!((85.0..=115.0).contains(&lead), "{turns:?}");
 }
 
+#[test]
+fn a_turn_is_kept_from_the_gate_to_the_first_launch_and_not_for_longer() {
+    let mut arbiter = Arbiter::new(Rules::default());
+    let at = |us: u64| Instant::from_nanos(1 + us * 1000);
+    (0..2).for_each(|who| arbiter.admit(at(0), name(who), fair(500)));
+    let open = |arbiter: &Arbiter, who: usize| arbiter.lease(&name(who)).is_some_and(|lease| lease.open);
+    let (mut ran, mut ms) = (0, 0);
+    while ran == 0 || !open(&arbiter, 1) {
+        ms += 1;
+        let runs = open(&arbiter, 0);
+        ran += u64::from(runs);
+        arbiter.observe(at(ms * 1000), &name(0), busy_for(Nanos::millis(ran), runs, ran));
+        arbiter.observe(at(ms * 1000), &name(1), busy_for(Nanos::ZERO, false, 0));
+        arbiter.decide(at(ms * 1000));
+    }
+    let opened = ms * 1000;
+    let passed = Observed { waiting: false, ..busy_for(Nanos::ZERO, false, 0) };
+    for us in [30, 90] {
+        arbiter.observe(at(opened + us), &name(1), passed.clone());
+        let decision = arbiter.decide(at(opened + us));
+        assert!(open(&arbiter, 1), "{us} us: {decision:?}");
+        assert!(decision.look_again.is_some_and(|again| again <= at(opened + us + 100)), "{decision:?}");
+    }
+    arbiter.observe(at(opened + 190), &name(1), passed);
+    arbiter.decide(at(opened + 190));
+    assert!(open(&arbiter, 0), "it launches nothing");
+}
+
 /// Longest wait of a slice with work, whatever the terms of others.
 ///
 /// Until it is starved, and until all others that are have had a launch; twenty times as long as its last launch of that kind

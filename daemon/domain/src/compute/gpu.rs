@@ -109,7 +109,7 @@ impl ScheduledGpu {
         for ((at, _), kept) in self.places.iter().zip(&mut self.lags) {
             let member = &mut slices[*at].1;
             let behind = lag(*at, member, least);
-            if member.has_turn() && member.wants() && member.had_waited {
+            if member.has_turn() && member.wants() && member.passage.had_waited() {
                 *kept = behind;
             } else if !member.seen.waiting {
                 member.clock += behind.saturating_sub(member.paces(rules.lag).max(*kept));

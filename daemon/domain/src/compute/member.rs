@@ -3,6 +3,7 @@
 mod announcement;
 mod charge;
 mod dryness;
+mod passage;
 mod trial;
 mod wait;
 mod work;
@@ -19,6 +20,7 @@ use crate::compute::verdict::{DecisionReason, SliceDecision};
 use crate::units::Permille;
 use announcement::Announcement;
 use dryness::Dryness;
+use passage::Passage;
 use trial::Trial;
 use wait::TargetWait;
 
@@ -127,8 +129,7 @@ pub(super) struct SliceState {
     pub(super) spared: bool,
     /// Its last opening was of that kind.
     was_spared: bool,
-    /// A thread of it waited at the gate when it was opened last.
-    pub(super) had_waited: bool,
+    pub(super) passage: Passage,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,
     wait: TargetWait,
@@ -192,7 +193,7 @@ impl SliceState {
             fills: false,
             spared: false,
             was_spared: false,
-            had_waited: false,
+            passage: Passage::default(),
             woke: false,
             wait: TargetWait::default(),
             history: vec![UseHistory::new(); gpus],
@@ -227,6 +228,7 @@ impl SliceState {
     pub(super) fn observe(&mut self, now: Instant, mut seen: Observed, rules: &Rules) {
         // Other slices wait for its end: work beyond all that a lease grants does not put that off.
         seen.outstanding = seen.outstanding.min(rules.lone_depth + rules.longest);
+        seen.waiting |= self.passes(now, &seen, rules.grace);
         let (was_idle, idle) = (self.seen.outstanding == Nanos::ZERO, seen.outstanding == Nanos::ZERO);
         let progress = seen.progress != self.seen.progress;
         if self.counted.is_none() {
@@ -290,7 +292,7 @@ impl SliceState {
         (self.fills, self.spared, self.reason) = (next.fills, next.spared, DecisionReason::Running);
         (self.beside, self.trailed) = (false, false);
         self.open(next.at, next.spared);
-        self.had_waited = true;
+        self.passage = Passage::opened(true);
         self.waits_since = None;
         Some(next.at)
     }
@@ -298,7 +300,7 @@ impl SliceState {
     fn open(&mut self, now: Instant, spared: bool) {
         self.wait.end(now, self.terms.latency);
         (self.opened_at, self.was_spared) = (now, spared);
-        self.had_waited = self.seen.waiting;
+        self.passage = Passage::opened(self.seen.waiting);
         self.worked = false;
         (self.turn, self.cost) = (Nanos::ZERO, Nanos::ZERO);
         self.woke = false;
@@ -392,9 +394,4 @@ impl SliceState {
 
 fn most(times: &[Nanos]) -> Nanos {
     times.iter().copied().max().unwrap_or_default()
-}
-
-/// A part of a time in thousandths.
-fn part(time: Nanos, permille: u32) -> i128 {
-    i128::from(time.get()) * i128::from(permille) / 1000
 }

@@ -283,6 +283,7 @@ impl Round<'_> {
             let waits = |other: usize| {
                 !self.sheet.verdicts[other].lease.open
                     && self.may_run(other)
+                    && !self.at(other).passage.is_on()
                     && !self.at(other).runs_on(self.now, self.rules)
                     && !self.sheet.chosen.contains(&other)
             };

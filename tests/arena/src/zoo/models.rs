@@ -13,6 +13,7 @@ const PLAIN: Model = Model {
     law: GPU_RULES,
     delays: Delays::USUAL,
     driver: Driver::PLAIN,
+    seed: 1,
 };
 
 const fn named(name: &'static str, why: &'static str) -> Model {

@@ -1,6 +1,6 @@
 //! Charges of a slice: virtual time, allowance of its limit, slack.
 
-use super::{SliceState, most, part};
+use super::{SliceState, most};
 use crate::compute::rules::Rules;
 use crate::compute::terms::Window;
 use crate::compute::time::{Instant, Nanos};
@@ -189,4 +189,9 @@ impl SliceState {
         };
         Some(Nanos::new(u64::try_from(nanos).unwrap_or(0)))
     }
+}
+
+/// A part of a time in thousandths.
+fn part(time: Nanos, permille: u32) -> i128 {
+    i128::from(time.get()) * i128::from(permille) / 1000
 }

@@ -2,6 +2,7 @@
 
 use super::SliceState;
 use crate::compute::rules::Rules;
+use crate::compute::terms::Observed;
 use crate::compute::time::{Instant, Nanos};
 
 impl SliceState {
@@ -62,6 +63,13 @@ impl SliceState {
             return None;
         }
         Some(if self.is_open() { self.ends } else { self.ends.min(self.tail_ends) })
+    }
+
+    /// Takes in an observation, and tests if a thread of it passes the open gate.
+    pub(super) fn passes(&mut self, now: Instant, seen: &Observed, grace: Nanos) -> bool {
+        let waited = self.is_open() && self.seen.waiting && self.seen.outstanding == Nanos::ZERO;
+        let is_new = seen.waiting || seen.outstanding > Nanos::ZERO || seen.progress != self.seen.progress;
+        self.passage.observe(now, waited && !is_new, grace)
     }
 
     /// Tests if it often has no work in its turn while a thread of it waits at the open gate.

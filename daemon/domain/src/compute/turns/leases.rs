@@ -163,8 +163,9 @@ impl Round<'_> {
         let member = self.at(at);
         let (now, rules, kernel) = (self.now, self.rules, member.seen.kernel);
         let others = || self.others(at).map(|other| self.at(other));
-        let contended = others().any(|other| other.wanted_within(now, rules.hysteresis));
-        let below = others().any(|other| {
+        let rivals = || others().filter(|other| !other.terms.frozen);
+        let contended = rivals().any(|other| other.wanted_within(now, rules.hysteresis));
+        let below = rivals().any(|other| {
             other.terms.priority > member.terms.priority
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
@@ -172,7 +173,7 @@ impl Round<'_> {
         // A slice that comes back for a moment and is within its share has the GPU at once, behind the work outstanding then.
         // A slice that waits for each of its launches has no queue.
         let queues = !member.waits_for_itself() || member.seen.outstanding > kernel;
-        let wakes = others().filter(|_| queues).any(|other| {
+        let wakes = rivals().filter(|_| queues).any(|other| {
             other.terms.priority == member.terms.priority
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
@@ -232,7 +233,7 @@ impl Round<'_> {
     ///
     /// Each of them may have to wait for what those that woke before it launched. `None` if there are none.
     fn soonest(&self, at: usize) -> Option<Nanos> {
-        let others = self.others(at).map(|other| self.at(other));
+        let others = self.others(at).map(|other| self.at(other)).filter(|other| !other.terms.frozen);
         let about =
             others.filter(|other| other.has_target() && other.wanted_within(self.now, self.rules.about));
         let targets = about.filter_map(|other| other.terms.latency);
@@ -264,6 +265,9 @@ impl Round<'_> {
         let member = self.at(at);
         if let Some(turns) = member.limit_turns_in(self.rules) {
             self.look_in(turns);
+        }
+        if member.passage.is_on() {
+            self.look_in(self.rules.grace);
         }
         let Some(challenger) = self.challenger(at) else { return self.look_in(LEISURE) };
         let rival = self.at(challenger);
