@@ -34,7 +34,7 @@ static const struct section SECTIONS[] = {
     {"pools", "stream-ordered and managed memory", section_pools, 30},
     {"virtual", "virtual memory and arrays", section_virtual, 30},
     {"abilities", "modes, MPS, checkpoint", section_abilities, 20},
-    {"runtime", "what the CUDA runtime takes beside a bare context, and to whom it is charged", section_runtime, 30},
+    {"runtime", "what the CUDA runtime takes beside a bare context, and which process is charged", section_runtime, 30},
     {"checkpoint", "what a checkpoint of a process takes and gives back", section_checkpoint, 40},
     {"growth", "by which step pools grow, and what they keep", section_growth, 20},
     {"libraries", "what a library takes in each context", section_libraries, 20},

@@ -232,7 +232,11 @@ run_torch() {
 # Programs of others, whichever are here.
 run_programs() {
     phase "programs, bare and in half a GPU"
-    command -v "$python" >/dev/null || { claim programs_tried "no $python" "" some no; return 1; }
+    if ! command -v "$python" >/dev/null; then
+        echo "SKIP: the checks of programs need Python 3, and there is no $python"
+        [ -n "$sim" ] && [ "${TRANCHE_REQUIRE:-}" != all ] || claim programs_tried 0 "" some no
+        return 0
+    fi
     "$python" -B "$tests/programs/programs.py" \
         --stage "$stage" --socket "$work/run/tranched.sock" --out "$out" --claims "$claims" \
         ${sim:+--sim} ${only:+--only "$only"}

@@ -70,7 +70,7 @@ _Noreturn static void actor(const char *file, int orders, int answers)
     _exit(0);
 }
 
-/* Whom NVML charges for what has grown: "own pid", "pid N", or "no process". */
+/* The process that NVML charges for what has grown: "own pid", "pid N", or "no process". */
 static void charged(NvmlDevice witness, pid_t actor, const NvmlProcess *old, int old_count, char *to, size_t room)
 {
     NvmlProcess list[256];

@@ -5,7 +5,8 @@ usage: programs.py --stage DIR --socket FILE --out DIR [--sim] [--only NAME,...]
 
 A program that works bare has to work in the slice too: it sees the slice's memory, meets its own out-of-memory error
 beyond it, goes on, and moves and computes the same bytes. Writes programs.txt, programs.json and programs/NAME-*.log
-to the output folder. Exit: 0, or 1 where a program works bare and not in the slice, or where none works.
+to the output folder. Exit: 0, or 1 where a program works bare and not in the slice, or where none works;
+on the simulated GPU also where one that is tried there fails bare.
 """
 
 import argparse
@@ -133,7 +134,9 @@ class Table:
             return self.enter(name, f"skipped: {bare.one('why')}", run=bare)
         complaint = bare.complaint(self.options.sim)
         if complaint:
-            return self.enter(name, f"FAILS: {complaint}", run=bare, seconds=f"{bare.seconds:.1f}")
+            # On a GPU that is this machine's affair; what is tried on the simulated one is known to work there.
+            holds = False if self.options.sim else None
+            return self.enter(name, f"FAILS: {complaint}", run=bare, seconds=f"{bare.seconds:.1f}", holds=holds)
         inside = self.run(check, seconds, "slice")
         complaint = inside.complaint(self.options.sim) or self.difference(bare, inside)
         took = f"{bare.seconds:.1f} + {inside.seconds:.1f}"
