@@ -170,7 +170,7 @@ zoo: ## Judge every law of the arena on every hardware model, in virtual time: s
 
 gpu-script: build ## The script for GPU machines, on the simulated one; programs are those of target/venv or this machine
 	$(STAGE)/tests/run.sh --sim --quick
-	PYTHON=$(or $(wildcard $(abspath $(TARGET)/venv/bin/python)),python3) $(STAGE)/tests/run.sh --sim --programs --out target/report/gpu-programs
+	PYTHON=$(or $(wildcard $(CURDIR)/target/venv/bin/python),python3) $(STAGE)/tests/run.sh --sim --programs --out target/report/gpu-programs
 
 refresh-symbols: ## Enter a newer driver's exports and enumerators in the tables (DRIVER=/path/to/libcuda.so [NVML=...] [HEADER=.../cuda.h])
 	$(if $(DRIVER)$(NVML)$(HEADER),,$(error DRIVER=/path/to/libcuda.so, NVML=/path/to/libnvidia-ml.so or HEADER=/path/to/cuda.h is needed))
