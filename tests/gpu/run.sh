@@ -297,6 +297,7 @@ if [ -n "$programs" ]; then
     fi
 else
     run_probe
+    "$tests/seen_facts.sh" "$out/probe.json" >"$out/facts-seen.tsv"
     run_conformance_bare
     run_facts bare timeout 300
     if start_daemon; then
