@@ -132,8 +132,8 @@ void section_checkpoint(void)
         row_text("state_before", state_of(tenants[i].pid), " ");
         if (cu.cuCheckpointProcessGetRestoreThreadId &&
             cu.cuCheckpointProcessGetRestoreThreadId(tenants[i].pid, &thread) == SUCCESS)
-            row_text("restore_thread", thread == tenants[i].pid ? "first thread" : "another thread", "pid %d, thread %d",
-                     tenants[i].pid, thread);
+            row_text("restore_thread", thread == tenants[i].pid ? "first thread" : "another thread",
+                     "pid %d, thread %d", tenants[i].pid, thread);
         pass_through(&tenants[i], witness);
         close(tenants[i].orders);
     }

@@ -31,8 +31,8 @@ static void small_requests(CUpool pool, CUstream stream, const char *name)
     }
     struct spread step = spread_of(steps, grown);
     named(row, name, "grows_by");
-    row_number(row, step.median, "MiB", "%.0f to %.0f, %zu times for %d requests of 1 MiB", step.least, step.most, grown,
-               PIECES);
+    row_number(row, step.median, "MiB", "%.0f to %.0f, %zu times for %d requests of 1 MiB", step.least, step.most,
+               grown, PIECES);
     for (int i = 0; i < PIECES; i++)
         if (i != PIECES / 2)
             MUST(cuMemFreeAsync, at[i], stream);
@@ -55,7 +55,8 @@ static void one_request(CUpool pool, CUstream stream, const char *name, const ch
     double held = reserved_mib(pool);
     MUST(cuMemAllocFromPoolAsync, &at, bytes, pool, stream);
     MUST(cuStreamSynchronize, stream);
-    row_number(row, reserved_mib(pool) - held, "MiB", "for %zu bytes; the device gave %.0f MiB", bytes, mib_since(before));
+    row_number(row, reserved_mib(pool) - held, "MiB", "for %zu bytes; the device gave %.0f MiB", bytes,
+               mib_since(before));
     MUST(cuMemFreeAsync, at, stream);
     MUST(cuStreamSynchronize, stream);
 }

@@ -43,8 +43,8 @@ static void make_place(struct place *place, int i)
     for (int k = 0; k < EVENTS; k++)
         MUST(cuEventCreate, &place->events[k], EVENT_NO_TIMING);
     snprintf(row, sizeof row, "context_%d_stream_and_events", i);
-    row_number(row, ((double)before - (double)memory_free()) / MIB, "MiB", "a stream and %d events; took %.0f us", EVENTS,
-               (double)(now_ns() - from) / 1e3);
+    double took = (double)(now_ns() - from) / 1e3, mib = ((double)before - (double)memory_free()) / MIB;
+    row_number(row, mib, "MiB", "a stream and %d events; took %.0f us", EVENTS, took);
 }
 
 /* Nanoseconds a launch with its mark, while submitting. */
@@ -118,8 +118,8 @@ static void by_turns(const struct place *places)
             MUST(cuStreamSynchronize, places[i].stream);
     }
     struct spread each = spread_of(rounds, ROUNDS);
-    row_number("set_current_and_event_by_turns", each.median, "ns", "%.0f to %.0f; over %d contexts", each.least, each.most,
-               CONTEXTS);
+    row_number("set_current_and_event_by_turns", each.median, "ns", "%.0f to %.0f; over %d contexts", each.least,
+               each.most, CONTEXTS);
 }
 
 void section_markers(void)

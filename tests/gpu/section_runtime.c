@@ -45,16 +45,21 @@ static int act_by_runtime(const char *file, struct runtime *rt, enum act act)
     return act == FIRST ? rt->cudaFree(NULL) : act == BYTE ? rt->cudaMalloc(&at, 1) : rt->cudaDeviceReset();
 }
 
-/* The same by the driver API alone. */
+/* The same by the driver API alone; without bench_open, as NVML is open in the parent and does not survive a fork. */
 static int act_by_driver(enum act act)
 {
-    static struct bench b;
+    static CUdevice device;
+    CUcontext context;
     CUdeviceptr at;
     switch (act) {
     case LOAD: return driver_open() == 0 ? SUCCESS : NOT_FOUND;
-    case FIRST: b = bench_open(); return SUCCESS;
+    case FIRST:
+        MUST(cuInit, 0);
+        MUST(cuDeviceGet, &device, plan.ordinal);
+        MUST(cuDevicePrimaryCtxRetain, &context, device);
+        return cu.cuCtxSetCurrent(context);
     case BYTE: return cu.cuMemAlloc_v2(&at, 1);
-    default: return cu.cuDevicePrimaryCtxRelease_v2(b.device);
+    default: return cu.cuDevicePrimaryCtxRelease_v2(device);
     }
 }
 

@@ -2,7 +2,7 @@
 
 import os
 
-from checks import beyond, fact, module, more_than, skip, verdict
+from checks import MIB, beyond, fact, module, more_than, skip, verdict
 
 PART = 0.75
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -18,7 +18,7 @@ class ResourceExhausted(Exception):
 
 def too_much(total):
     try:
-        jax.block_until_ready(jax.device_put(jax.numpy.zeros(more_than(total), dtype=jax.numpy.uint8)))
+        jax.block_until_ready(jax.device_put(jax.numpy.zeros((more_than(total) // MIB, MIB), jax.numpy.uint8)))
     except Exception as error:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise ResourceExhausted from error

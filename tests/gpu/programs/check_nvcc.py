@@ -6,6 +6,7 @@ from checks import command, fact, folder, output
 
 SOURCE = r"""
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 #include <cuda_runtime.h>
 __global__ void triple(unsigned *v, unsigned n) {

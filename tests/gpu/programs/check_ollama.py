@@ -28,7 +28,8 @@ def found(log):
 def main():
     ollama = command("ollama")
     made, place = folder()
-    environment = {**os.environ, "OLLAMA_HOST": f"127.0.0.1:{free_port()}", "OLLAMA_MODELS": str(place), "HOME": str(place)}
+    environment = {**os.environ, "OLLAMA_HOST": f"127.0.0.1:{free_port()}", "OLLAMA_MODELS": str(place),
+                   "HOME": str(place)}
     fact("version", output(ollama, "--version", env=environment).strip().split()[-1])
     log = place / "serve.log"
     with log.open("w") as to:
@@ -39,7 +40,10 @@ def main():
             time.sleep(0.2)
     finally:
         server.terminate()
-        server.wait(10)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
     if not device:
         fail("it names no CUDA device within 45 s: " + log.read_text(errors="replace").strip()[-160:])
     fact("memory", int(float(device.group(1)) * UNITS[device.group(2)]), "about")

@@ -1,12 +1,12 @@
 """TensorFlow: a product, out of memory and on. It states no total; the size that fits nowhere is the driver's."""
 
+import ctypes
 import os
 
-from checks import beyond, fact, module, more_than, skip, verdict
+from checks import MIB, beyond, fact, module, more_than, skip, verdict
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-ctypes = module("ctypes")
 numpy = module("numpy")
 tensorflow = module("tensorflow")
 
@@ -27,7 +27,7 @@ def main():
     host = numpy.arange(64 * 64, dtype=numpy.float32).reshape(64, 64)
     with tensorflow.device("/GPU:0"):
         verdict("contents", (tensorflow.identity(host).numpy() == host).all())
-        beyond(lambda: tensorflow.zeros([more_than(total)], tensorflow.uint8).numpy(),
+        beyond(lambda: tensorflow.zeros([more_than(total) // MIB, MIB], tensorflow.uint8).numpy(),
                tensorflow.errors.ResourceExhaustedError)
         verdict("computed", (tensorflow.matmul(host, tensorflow.eye(64)).numpy() == host).all())
 

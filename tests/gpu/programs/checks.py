@@ -67,10 +67,14 @@ def command(*names):
 
 def output(*arguments, seconds=60, **options):
     """What a command prints; it has to succeed."""
-    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=seconds, **options)
+    name = Path(str(arguments[0])).name
+    try:
+        done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=seconds, **options)
+    except subprocess.TimeoutExpired:
+        fail(f"{name} did not end within {seconds} s")
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        fail(f"{Path(str(arguments[0])).name} ended with {done.returncode}: {lines[-1] if lines else ''}")
+        fail(f"{name} ended with {done.returncode}: {lines[-1] if lines else ''}")
     return done.stdout
 
 

@@ -4,9 +4,9 @@
 usage: programs.py --stage DIR --socket FILE --out DIR [--sim] [--only NAME,...] [--claims FILE]
 
 A program that works bare has to work in the slice too: it sees the slice's memory, meets its own out-of-memory error
-beyond it, goes on, and moves and computes the same bytes. Writes programs.txt, programs.json and programs/NAME-*.log
-to the output folder. Exit: 0, or 1 where a program works bare and not in the slice, or where none works;
-on the simulated GPU also where one that is tried there fails bare.
+beyond it, goes on, and moves and computes the same bytes. Writes programs.txt, programs.json and what each run printed
+(programs/NAME-*.out, .log) to the output folder. Exit: 0, or 1 where a program works bare and not in the slice, or
+where none works; on the simulated GPU also where one that is tried there fails bare.
 """
 
 import argparse
@@ -38,6 +38,8 @@ PROGRAMS = (
     ("nvcc, static runtime", "nvcc", 120, False),
     ("PyTorch", "pytorch", 120, False),
     ("Triton", "triton", 180, False),
+    ("torch.compile", "torch_compile", 240, False),
+    ("NCCL, one rank", "nccl", 120, False),
     ("JAX", "jax", 180, False),
     ("CuPy", "cupy", 120, False),
     ("TensorFlow", "tensorflow", 180, False),
@@ -58,17 +60,23 @@ class Run:
 
     def __init__(self, command, seconds, log, environment):
         began = time.monotonic()
-        with log.open("w") as to:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=to, text=True,
-                                     start_new_session=True, env=environment)
+        # Files, no pipes: what outlives the program would keep a pipe open.
+        with log.with_suffix(".out").open("w") as out, log.open("w") as err:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                                     env=environment)
             self.late = False
             try:
-                said, _ = child.communicate(timeout=seconds)
+                child.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.late = True
-                os.killpg(child.pid, signal.SIGKILL)
-                said, _ = child.communicate()
-            to.write(said)
+            try:
+                os.killpg(child.pid, signal.SIGKILL)  # it, or what it left behind
+            except ProcessLookupError:
+                pass
+            child.wait()
+        said = log.with_suffix(".out").read_text(errors="replace")
+        # What it printed last before it failed without a reason of its own.
+        self.last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
         self.status, self.seconds = child.returncode, time.monotonic() - began
         self.facts = {}
         for line in said.splitlines():
@@ -89,7 +97,7 @@ class Run:
         if self.late:
             return f"no end within {self.seconds:.0f} s"
         if self.status != 0:
-            return self.one("why") or f"ended with {self.status}"
+            return self.one("why") or f"ended with {self.status}: {self.last[:160]}".rstrip(": ")
         wrong = [name for name in ("contents", "computed") if ["wrong"] in self.facts.get(name, [])]
         if simulated and "computed" in wrong:
             wrong.remove("computed")
@@ -110,8 +118,8 @@ class Table:
         command = [sys.executable, str(HERE / f"check_{check}.py")]
         if where == "slice":
             name = f"program-{check.replace('_', '-')}"
-            command = [str(self.options.stage / "bin/tranche"), "--socket", str(self.options.socket), "run", "-g", "0.5",
-                       "--name", name, "--wait", "20s", "--", *command]
+            tranche = [str(self.options.stage / "bin/tranche"), "--socket", str(self.options.socket)]
+            command = [*tranche, "run", "-g", "0.5", "--name", name, "--wait", "20s", "--", *command]
         return Run(command, seconds, self.logs / f"{check}-{where}.log", self.environment)
 
     def enter(self, name, bare, slice_="", run=None, seconds="", holds=None):
