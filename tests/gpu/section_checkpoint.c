@@ -22,7 +22,7 @@ static bool pattern_holds(CUdeviceptr at, size_t bytes)
     return true;
 }
 
-/* First order: allocate. Second: say whether the bytes are what they were. */
+/* First order: allocate. Second: compare the bytes with what they were. */
 _Noreturn static void hold(int orders, int answers, size_t bytes)
 {
     CUdeviceptr at;
@@ -54,7 +54,7 @@ static struct tenant start(size_t bytes)
     return t;
 }
 
-static bool ask(const struct tenant *t)
+static bool obey(const struct tenant *t)
 {
     char word = 0;
     return write(t->orders, &word, 1) == 1 && read(t->answers, &word, 1) == 1 && word == 1;
@@ -100,7 +100,7 @@ static void pass_through(const struct tenant *t, NvmlDevice witness)
                    (long long)nvml_process_used(witness, (unsigned)t->pid) >> 20);
     }
     snprintf(row, sizeof row, "contents_after_%u_MiB", mib);
-    row_text(row, ask(t) ? "right" : "wrong", "first and last 4 KiB");
+    row_text(row, obey(t) ? "right" : "wrong", "first and last 4 KiB");
 }
 
 /* A checkpoint is kept in the host's memory: a quarter of what is free there is the most. */
@@ -124,7 +124,7 @@ void section_checkpoint(void)
     MUST_HAVE(cuCheckpointProcessRestore);
     MUST_HAVE(cuCheckpointProcessUnlock);
     for (size_t i = 0; i < count; i++) {
-        if (!ask(&tenants[i])) {
+        if (!obey(&tenants[i])) {
             row_text("tenant", "failed", "no %zu MiB for it", SIZES[i] >> 20);
             continue;
         }

@@ -1,7 +1,7 @@
 /* Section nulls: what entry points answer to null outputs and handles.
  *
  * Each row is named by its call, as `tests/facts` writes one; what a GPU answered can become a fact there. A call that
- * ends its process costs its own row: the next process goes on behind it. */
+ * ends its process costs its own row: the next process continues behind it. */
 #include "probe.h"
 
 #include <string.h>
@@ -146,7 +146,7 @@ static void one(const struct trial *trial, CUcontext context)
         row_text(trial->text, driver_error(result), "%d; then cuCtxSynchronize answers %d", result, after);
 }
 
-_Noreturn static void go_on(struct progress *progress)
+_Noreturn static void continue_from(struct progress *progress)
 {
     struct bench bench = bench_open();
     MUST(cuStreamCreate, &s, STREAM_NON_BLOCKING);
@@ -176,7 +176,7 @@ void section_nulls(void)
         int status = 0;
         pid_t child = fork_tied();
         if (child == 0)
-            go_on(progress);
+            continue_from(progress);
         waitpid(child, &status, 0);
         if (progress->at == COUNT)
             break;

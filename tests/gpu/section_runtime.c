@@ -1,6 +1,6 @@
 /* Section runtime: what the CUDA runtime takes beside a bare context, and to which process NVML charges it.
  *
- * NVIDIA's runtime asks the driver for private tables (cuGetExportTable). Those are neither called nor read here: a
+ * NVIDIA's runtime requests private tables of the driver (cuGetExportTable). Those are neither called nor read here: a
  * process of its own uses the public runtime API, and the device's memory is observed before and after. */
 #include "probe.h"
 

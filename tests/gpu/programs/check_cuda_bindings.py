@@ -1,4 +1,4 @@
-"""cuda.bindings, NVIDIA's own of the driver API: copies, out of memory and on."""
+"""cuda.bindings, NVIDIA's own of the driver API: copies, out of memory and work after it."""
 
 from checks import beyond, fact, fail, module, more_than, verdict
 

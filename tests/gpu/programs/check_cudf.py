@@ -1,4 +1,4 @@
-"""RAPIDS cuDF: a sum by key, out of memory and on."""
+"""RAPIDS cuDF: a sum by key, out of memory and work after it."""
 
 from checks import beyond, fact, module, verdict
 

@@ -1,4 +1,4 @@
-"""CuPy: memory, copies, a kernel, out of memory and on."""
+"""CuPy: memory, copies, a kernel, out of memory and work after it."""
 
 from checks import beyond, fact, module, more_than, skip, verdict
 

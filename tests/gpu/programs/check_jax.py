@@ -1,4 +1,4 @@
-"""JAX: the part of the memory that it takes, jit, RESOURCE_EXHAUSTED and on."""
+"""JAX: the part of the memory that it takes, jit, RESOURCE_EXHAUSTED and work after it."""
 
 import os
 

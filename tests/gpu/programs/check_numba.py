@@ -1,4 +1,4 @@
-"""numba: a kernel compiled by it, out of memory and on."""
+"""numba: a kernel compiled by it, out of memory and work after it."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""PyTorch: memory, copies, a product, out of memory and on."""
+"""PyTorch: memory, copies, a product, out of memory and work after it."""
 
 from checks import beyond, fact, module, more_than, skip, verdict
 

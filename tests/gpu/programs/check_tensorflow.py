@@ -1,4 +1,4 @@
-"""TensorFlow: a product, out of memory and on. It states no total; the size that fits nowhere is the driver's."""
+"""TensorFlow: a product, out of memory and work after it. It states no total; the size that fits nowhere is the driver's."""
 
 import ctypes
 import os

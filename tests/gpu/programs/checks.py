@@ -11,7 +11,7 @@ A check tries one program and prints facts, one a line: a name, a tab, a value.
     why        one line about a failure or a skip
 
 A check exits with 0, with ABSENT where the program is not installed, or with SKIPPED where it is and cannot be
-tried here. It neither knows nor asks whether it is in a slice: `programs.py` compares the facts of both runs.
+tried here. It does not find out whether it is in a slice: `programs.py` compares the facts of both runs.
 """
 
 import importlib
@@ -89,7 +89,7 @@ def verdict(name, right):
 
 
 def beyond(ask, error, name=None):
-    """Asks for more than there is, which has to end in this error; `name` where its class is a check's own."""
+    """Requests more than there is, which has to end in this error; `name` where its class is a check's own."""
     try:
         ask()
     except error as refusal:

@@ -4,7 +4,7 @@
 usage: programs.py --stage DIR --socket FILE --out DIR [--sim] [--only NAME,...] [--claims FILE]
 
 A program that works bare has to work in the slice too: it sees the slice's memory, meets its own out-of-memory error
-beyond it, goes on, and moves and computes the same bytes. Writes programs.txt, programs.json and what each run printed
+beyond it, works afterwards, and moves and computes the same bytes. Writes programs.txt, programs.json and what each run printed
 (programs/NAME-*.out, .log) to the output folder. Exit: 0, or 1 where a program works bare and not in the slice, or
 where none works; on the simulated GPU also where one that is tried there fails bare.
 """
