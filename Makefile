@@ -168,8 +168,9 @@ hostile: build ## Write hostile bytes into live usage regions beside an honest n
 zoo: ## Judge every law of the arena on every hardware model, in virtual time: some minutes (ONLY="events priority")
 	@$(CARGO) run -q -p arena --example zoo -- target/report $(ONLY)
 
-gpu-script: build ## The script for GPU machines, on the simulated one
+gpu-script: build ## The script for GPU machines, on the simulated one; programs are those of target/venv or this machine
 	$(STAGE)/tests/run.sh --sim --quick
+	PYTHON=$(or $(wildcard $(CURDIR)/target/venv/bin/python),python3) $(STAGE)/tests/run.sh --sim --programs --out target/report/gpu-programs
 
 refresh-symbols: ## Enter a newer driver's exports and enumerators in the tables (DRIVER=/path/to/libcuda.so [NVML=...] [HEADER=.../cuda.h])
 	$(if $(DRIVER)$(NVML)$(HEADER),,$(error DRIVER=/path/to/libcuda.so, NVML=/path/to/libnvidia-ml.so or HEADER=/path/to/cuda.h is needed))

@@ -47,6 +47,16 @@ void section_rates(void);
 void section_pools(void);
 void section_virtual(void);
 void section_abilities(void);
+void section_runtime(void);
+void section_checkpoint(void);
+void section_growth(void);
+void section_libraries(void);
+void section_nulls(void);
+void section_markers(void);
+void section_turns(void);
+
+/* Watches, with a kernel, for how long the current context runs and is away; names of rows begin with `what`. */
+void watch_turns(const char *what, double seconds);
 
 /* Ends the section with a row that says which call failed and how. */
 _Noreturn void give_up(const char *call, CUresult result);
@@ -57,6 +67,12 @@ _Noreturn void give_up(const char *call, CUresult result);
         CUresult must_result = cu.fn ? cu.fn(__VA_ARGS__) : NOT_FOUND; \
         if (must_result != SUCCESS) \
             give_up(#fn, must_result); \
+    } while (0)
+
+#define MUST_HAVE(fn) \
+    do { \
+        if (!cu.fn) \
+            return row_absent(#fn); \
     } while (0)
 
 /* A device with a current context of ours, and NVML's view of it. */

@@ -9,7 +9,7 @@
 struct row {
     bool is_number;
     double number;
-    char name[56], unit[12], text[96], note[160];
+    char name[72], unit[12], text[96], note[160];
 };
 
 /* Section side. A row is one write of a whole struct to the pipe, so rows survive a crash

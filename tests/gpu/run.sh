@@ -2,10 +2,12 @@
 # Everything to know about a GPU machine in one command: probe, conformance (bare and in a
 # slice), clients, the demo, PyTorch if it is here, benchmarks if they are; then a table.
 #
-# usage: run.sh [--sim] [--quick] [--stage DIR] [--out DIR]
+# usage: run.sh [--sim] [--quick] [--programs] [--only NAME,...] [--stage DIR] [--out DIR]
 #
 #   --sim        on a simulated node, where there is no GPU
 #   --quick      less of everything: under a minute on the simulated node
+#   --programs   instead: the programs that are installed here (PyTorch, JAX, llama.cpp, ffmpeg ...), each bare
+#                and in half a GPU, as far as PYTHON (python3) and PATH find them; --only names some
 #   --stage DIR  the built tree (default: the one this script is in, else target/stage)
 #   --out DIR    keep reports there: probe.txt, probe.json, conformance-*.txt, run.json ...
 #
@@ -16,11 +18,14 @@ set -uo pipefail
 usage() { sed -n '5s/^# //p' "$0"; }
 
 here=$(cd "$(dirname "$0")" && pwd)
-stage= out= sim= quick=
+stage= out= sim= quick= programs= only=
+python=${PYTHON:-python3}
 while [ $# -gt 0 ]; do
     case $1 in
         --sim) sim=1 ;;
         --quick) quick=--quick ;;
+        --programs) programs=1 ;;
+        --only) only=${2:?--only needs names}; shift ;;
         --stage) stage=${2:?--stage needs a directory}; shift ;;
         --out) out=${2:?--out needs a directory}; shift ;;
         -h | --help) usage; exit 0 ;;
@@ -89,19 +94,23 @@ start_node() {
     [ -n "$sim" ] || return 0
     "$stage/bin/simgpu" create --preset h200x1 "$work/node" || exit 2
     export SIMGPU_NODE=$work/node
-    export LD_LIBRARY_PATH=$stage/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    # With the driver, the runtime of this project's own.
+    export LD_LIBRARY_PATH=$stage/sim:$stage/sim/cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     echo "SIMULATED GPU: what follows is about the software, not about a GPU."
 }
 
-run_probe() {
+run_probe() { # OPTION...
     phase "probe"
-    timeout 400 "$tests/probe" $quick --json "$out/probe.json" | tee "$out/probe.txt"
+    timeout 300 "$tests/probe" $quick --within 110 "$@" --json "$out/probe.json" | tee "$out/probe.txt"
     local status=${PIPESTATUS[0]}
     if [ "$status" = 2 ]; then
         echo "run.sh: no GPU answers here; --sim runs on a simulated one" >&2
         exit 2
     fi
-    claim_zero probe_sections_failed "$(grep -c '"status": "[^d]' "$out/probe.json")" sections
+    claim_zero probe_sections_failed "$(grep -c '"status": "[^dn]' "$out/probe.json")" sections
+    local late
+    late=$(grep -c '"status": "not begun"' "$out/probe.json")
+    [ "$late" = 0 ] || claim probe_sections_not_begun "$late" sections 0 reported
 }
 
 count_of() { # WORD FILE: from the suite's closing line
@@ -207,17 +216,31 @@ run_demo() {
 
 run_torch() {
     [ -z "$sim" ] || return 0
-    python3 -c 'import torch' 2>/dev/null || { echo "SKIP: PyTorch is not installed here"; return 0; }
+    "$python" -c 'import torch' 2>/dev/null || { echo "SKIP: PyTorch is not installed here"; return 0; }
     local allocator status
     for allocator in caching expandable; do
         phase "PyTorch in half a GPU, $allocator allocator"
-        in_slice "torch-$allocator" python3 "$tests/torch_check.py" --allocator "$allocator" >"$out/torch-$allocator.tsv"
+        in_slice "torch-$allocator" "$python" "$tests/torch_check.py" --allocator "$allocator" >"$out/torch-$allocator.tsv"
         status=$?
         cat "$out/torch-$allocator.tsv"
         [ "$status" = 77 ] && continue
         cat "$out/torch-$allocator.tsv" >>"$claims"
         claim_zero "torch_${allocator}_exit" "$status" ""
     done
+}
+
+# Programs of others, whichever are here.
+run_programs() {
+    phase "programs, bare and in half a GPU"
+    if ! command -v "$python" >/dev/null; then
+        echo "SKIP: the checks of programs need Python 3, and there is no $python"
+        [ -n "$sim" ] && [ "${TRANCHE_REQUIRE:-}" != all ] || claim programs_tried 0 "" some no
+        return 0
+    fi
+    "$python" -B "$tests/programs/programs.py" \
+        --stage "$stage" --socket "$work/run/tranched.sock" --out "$out" --claims "$claims" \
+        ${sim:+--sim} ${only:+--only "$only"}
+    claim_zero programs_exit $? ""
 }
 
 # The bench of compute starts a daemon of its own; on the simulated node only what is short.
@@ -266,18 +289,27 @@ report() {
 }
 
 start_node
-run_probe
-run_conformance_bare
-run_facts bare timeout 300
-if start_daemon; then
-    run_conformance_in_slice
-    run_facts slice in_slice facts
-    run_clients
-    run_torch
-    stop_daemon
-    run_bench
+if [ -n "$programs" ]; then
+    run_probe --only versions
+    if start_daemon; then
+        run_programs
+        stop_daemon
+    fi
+else
+    run_probe
+    "$tests/seen_facts.sh" "$out/probe.json" >"$out/facts-seen.tsv"
+    run_conformance_bare
+    run_facts bare timeout 300
+    if start_daemon; then
+        run_conformance_in_slice
+        run_facts slice in_slice facts
+        run_clients
+        run_torch
+        stop_daemon
+        run_bench
+    fi
+    run_demo
 fi
-run_demo
 table
 report >"$out/run.json"
 broken=$(awk -F'\t' '$5 != "yes" && $5 != "reported"' "$claims" | wc -l)

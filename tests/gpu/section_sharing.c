@@ -155,11 +155,12 @@ void section_sharing(void)
 }
 
 /* A kernel that watches the clock sees a jump whenever its context is not running. */
-static void watch_turns(double seconds)
+void watch_turns(const char *what, double seconds)
 {
     enum { ROOM = 2000 };
     static uint64_t log[1 + 2 * ROOM];
     static double runs[ROOM], gaps[ROOM];
+    char seen[56], length[56], away[56];
     CUdeviceptr at;
     CUfunction watch = kernel_of(WATCH_PTX, "watch");
     uint64_t ns = (uint64_t)(seconds * 1e9), gap = 20000, room = ROOM;
@@ -170,18 +171,21 @@ static void watch_turns(double seconds)
     MUST(cuCtxSynchronize);
     MUST(cuMemcpyDtoH_v2, log, at, sizeof log);
     size_t count = log[0] < ROOM ? (size_t)log[0] : ROOM;
+    snprintf(seen, sizeof seen, "%sturns_seen", what);
+    snprintf(length, sizeof length, "%sturn_length", what);
+    snprintf(away, sizeof away, "%saway_length", what);
     if (count < 3)
-        return row_number("turns_seen", (double)count, "",
+        return row_number(seen, (double)count, "",
                           plan.simulated ? "simulated kernels compute nothing" : "no context switch was seen");
     for (size_t i = 0; i < count; i++)
         gaps[i] = (double)(log[2 + 2 * i] - log[1 + 2 * i]) / 1000;
     for (size_t i = 1; i < count; i++)
         runs[i - 1] = (double)(log[1 + 2 * i] - log[2 * i]) / 1000;
-    struct spread run = spread_of(runs, count - 1), away = spread_of(gaps, count);
-    row_number("turns_seen", (double)count, "", "in %.1f s", seconds);
-    row_number("turn_length", run.median, "us", "p99 %.0f, %.0f to %.0f", run.p99, run.least, run.most);
-    row_number("away_length", away.median, "us", "p99 %.0f, %.0f to %.0f; turn + away of one neighbour", away.p99,
-               away.least, away.most);
+    struct spread run = spread_of(runs, count - 1), gone = spread_of(gaps, count);
+    row_number(seen, (double)count, "", "in %.1f s", seconds);
+    row_number(length, run.median, "us", "p99 %.0f, %.0f to %.0f", run.p99, run.least, run.most);
+    row_number(away, gone.median, "us", "p99 %.0f, %.0f to %.0f; turn + away of one neighbour", gone.p99, gone.least,
+               gone.most);
 }
 
 void section_slices(void)
@@ -198,7 +202,7 @@ void section_slices(void)
     pid_t watcher = fork_tied();
     if (watcher == 0) {
         bench_open();
-        watch_turns(plan.quick ? 0.2 : 1.0);
+        watch_turns("", plan.quick ? 0.2 : 1.0);
         _exit(0);
     }
     bool seen = reap(watcher, 15);

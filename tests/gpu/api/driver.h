@@ -16,6 +16,7 @@ typedef struct ctx_opaque *CUcontext;
 typedef struct module_opaque *CUmodule;
 typedef struct function_opaque *CUfunction;
 typedef struct library_opaque *CUlibrary;
+typedef struct kernel_opaque *CUkernel;
 typedef struct stream_opaque *CUstream;
 typedef struct event_opaque *CUevent;
 typedef struct pool_opaque *CUpool;
@@ -40,7 +41,7 @@ enum { LIMIT_STACK = 0, LIMIT_PRINTF = 1, LIMIT_HEAP = 2 };
 enum { STREAM_NON_BLOCKING = 1, EVENT_PLAIN = 0, EVENT_NO_TIMING = 2 };
 enum { CAPTURE_GLOBAL = 0, CAPTURE_THREAD = 1, CAPTURE_RELAXED = 2 };
 enum { POOL_RELEASE_THRESHOLD = 4, POOL_RESERVED = 5, POOL_USED = 7 };
-enum { HOST_MAPPED = 2, MANAGED_GLOBAL = 1 };
+enum { HOST_PORTABLE = 1, HOST_MAPPED = 2, MANAGED_GLOBAL = 1 };
 
 typedef struct { unsigned char bytes[16]; } CUuuid;
 typedef struct { int type, id; } CUlocation; /* type 1: a device */
@@ -82,6 +83,8 @@ typedef struct {
     size_t access_count, bytes;
     CUdeviceptr address;
 } CUallocNode;
+
+typedef struct { unsigned timeout_ms, reserved; uint64_t reserved_more[7]; } CUlockArgs;
 
 /* One line per symbol: exported name, then its parameters. All return CUresult. */
 #define DRIVER_SYMBOLS(F) \
@@ -175,6 +178,9 @@ typedef struct {
     F(cuModuleGetLoadingMode, (int *)) \
     F(cuLibraryLoadData, (CUlibrary *, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
     F(cuLibraryUnload, (CUlibrary)) \
+    F(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *)) \
+    F(cuLibraryGetGlobal, (CUdeviceptr *, size_t *, CUlibrary, const char *)) \
+    F(cuKernelGetFunction, (CUfunction *, CUkernel)) \
     F(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
     F(cuGraphCreate, (CUgraph *, unsigned)) \
     F(cuGraphDestroy, (CUgraph)) \
@@ -185,7 +191,12 @@ typedef struct {
     F(cuGraphLaunch, (CUexec, CUstream)) \
     F(cuGraphExecDestroy, (CUexec)) \
     F(cuDeviceGraphMemTrim, (CUdevice)) \
-    F(cuCheckpointProcessGetState, (int, int *))
+    F(cuCheckpointProcessGetState, (int, int *)) \
+    F(cuCheckpointProcessGetRestoreThreadId, (int, int *)) \
+    F(cuCheckpointProcessLock, (int, const CUlockArgs *)) \
+    F(cuCheckpointProcessCheckpoint, (int, void *)) \
+    F(cuCheckpointProcessRestore, (int, void *)) \
+    F(cuCheckpointProcessUnlock, (int, void *))
 
 struct driver {
     void *handle;

@@ -7,6 +7,7 @@
  *                             reads the clock for ns, logs each jump above gap as
  *                             (before, after); log[0] counts them
  * deep(u64 *out, u64 index)   needs 16 KiB of local memory a thread
+ * touch(u64 index)            writes a byte of a variable of 64 MiB that comes with the module
  *
  * The simulated driver reads spin_ns's argument and computes nothing. */
 #ifndef TRANCHE_TESTS_KERNELS_H
@@ -81,6 +82,19 @@ static const char DEEP_PTX[] = PTX_HEAD
     "  and.b64 %i, %i, 2047; shl.b64 %at, %i, 3; add.u64 %at, %at, %base;\n"
     "  ld.local.u64 %n, [%at];\n"
     "  st.global.u64 [%out], %n;\n"
+    "  ret;\n"
+    "}\n";
+
+static const char TOUCH_PTX[] = PTX_HEAD
+    ".visible .global .align 256 .b8 wide[67108864];\n"
+    ".visible .entry touch(.param .u64 index)\n"
+    "{\n"
+    "  .reg .u64 %at, %i; .reg .u32 %one;\n"
+    "  ld.param.u64 %i, [index];\n"
+    "  and.b64 %i, %i, 67108863;\n"
+    "  mov.u64 %at, wide; add.u64 %at, %at, %i;\n"
+    "  mov.u32 %one, 1;\n"
+    "  st.global.u8 [%at], %one;\n"
     "  ret;\n"
     "}\n";
 
