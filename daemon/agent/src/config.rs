@@ -126,8 +126,9 @@ settings! {
 
     /// Treatment of asynchronous copies and fills.
     ///
-    /// `"uncounted"` lets them pass the launch gate, `"counted"` delays and charges them as launches.
-    restart transfers: Transfers = Transfers::Uncounted;
+    /// `"inside"` delays and charges fills and copies inside GPUs as launches, `"counted"` also those over the bus;
+    /// `"uncounted"` lets all of them pass the launch gate.
+    restart transfers: Transfers = Transfers::Inside;
 
     /// Directory in which container runtimes look for CDI documents, or `"off"`.
     ///

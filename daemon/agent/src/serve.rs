@@ -18,7 +18,7 @@ use tranche_inventory::Driver;
 use crate::access::{self, Access, Budgeted};
 use crate::agent::{self, Agent};
 use crate::audit;
-use crate::config::{Config, Retention, Transfers};
+use crate::config::{Config, Retention};
 use crate::configuration::Configured;
 use crate::containers::Described;
 use crate::context::{Contexts, PendingMeasurements};
@@ -168,9 +168,8 @@ struct ServerParts {
 }
 
 fn build(settings: Settings) -> Result<ServerParts, StartError> {
-    let governor = Arc::new(
-        Governor::new(settings.config.transfers == Transfers::Counted).map_err(StartError::Compute)?,
-    );
+    let governor = Governor::new(settings.config.transfers.counted()).map_err(StartError::Compute)?;
+    let governor = Arc::new(governor);
     let worker = Worker::start("worker").map_err(StartError::Worker)?;
     let Settings { layout, config, metrics, outstanding, .. } = settings;
     let ended_jobs = config.ended_jobs();

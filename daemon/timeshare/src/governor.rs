@@ -18,6 +18,8 @@ use crate::rounds::Rounds;
 use crate::used::Used;
 use crate::wakeups::{Number, Wakeups};
 use tranche_linux::clock::monotonic_ns;
+
+use tranche_shm::CountedTransfers;
 use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Use of a GPU over the last second, in thousandths, from which a slice counts as running.
@@ -30,7 +32,7 @@ pub const TECHNIQUE: &str = "GPU time, by a gate before each launch; a running k
 pub struct Governor {
     state: Mutex<GovernorState>,
     wakeups: Arc<Wakeups>,
-    counts_transfers: bool,
+    counted: CountedTransfers,
     stopping: AtomicBool,
     /// Pending question of the watchdog, until the thread's next iteration.
     asked: Mutex<Option<CheckReply>>,
@@ -78,26 +80,20 @@ pub struct RunningGovernor {
 impl Governor {
     /// A scheduler without slices, whose thread is not started.
     ///
-    /// With `counts_transfers`, copies and fills count as launches do.
+    /// The `counted` copies and fills count as launches do.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
-    pub fn new(counts_transfers: bool) -> io::Result<Self> {
+    pub fn new(counted: CountedTransfers) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
         let state = Mutex::new(GovernorState { rounds, used: Used::default(), next_number: Number::FIRST });
         let wakeups = Arc::new(Wakeups::new()?);
-        Ok(Self {
-            state,
-            wakeups,
-            counts_transfers,
-            stopping: AtomicBool::new(false),
-            asked: Mutex::default(),
-        })
+        Ok(Self { state, wakeups, counted, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
 
-    /// Returns true if copies and fills count as launches do.
-    pub fn counts_transfers(&self) -> bool {
-        self.counts_transfers
+    /// Returns the copies and fills that count as launches do.
+    pub fn counted_transfers(&self) -> CountedTransfers {
+        self.counted
     }
 
     fn state(&self) -> MutexGuard<'_, GovernorState> {
@@ -113,7 +109,7 @@ impl Governor {
 
     /// Schedules a slice, replacing one of the same name.
     pub fn admit(&self, slice: &Slice, runtime: &Arc<SliceRuntime>) -> io::Result<()> {
-        runtime.regions.control().set_transfers(self.counts_transfers);
+        runtime.regions.control().set_transfers(self.counted);
         let mut state = self.state();
         let number = state.next_number.take();
         self.wakeups.add(runtime.regions.bell(), number)?;

@@ -10,7 +10,7 @@ use tranche_domain::units::Bytes;
 use tranche_shm::compute::{CompletionMark, Tally};
 use tranche_shm::control::ProcessIdentity;
 use tranche_shm::lease::Lease;
-use tranche_shm::{DeviceSlot, Slot};
+use tranche_shm::{CountedTransfers, DeviceSlot, Slot};
 
 use crate::member::ScheduledSlice;
 use crate::rounds::HEARTBEAT;
@@ -28,7 +28,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        Self { directory, governor: Arc::new(Governor::new(false).unwrap()) }
+        Self { directory, governor: Arc::new(Governor::new(CountedTransfers::None).unwrap()) }
     }
 
     /// A slice with one process in it.
@@ -109,9 +109,9 @@ fn transfers_mode_is_published_by_each_daemon() {
     let place = Place::new();
     let (slice, runtime) = place.slice("a", 500);
     let word = runtime.regions.control().reader().transfers_word();
-    for (transfers, said) in [(true, 1), (false, 0)] {
-        Governor::new(transfers).unwrap().admit(&slice, &runtime).unwrap();
-        assert_eq!(word.load(Relaxed), said);
+    for counted in [CountedTransfers::All, CountedTransfers::Inside, CountedTransfers::None] {
+        Governor::new(counted).unwrap().admit(&slice, &runtime).unwrap();
+        assert_eq!(CountedTransfers::of_word(word.load(Relaxed)), counted);
     }
 }
 

@@ -7,7 +7,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::credit::Units;
 use crate::lease::Lease;
 use crate::word::AtomicU64;
-use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
+use crate::{
+    ABI, BadRegion, CountedTransfers, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header,
+};
 
 /// First word of a control region ("TRCHCTRL").
 pub const MAGIC: u64 = u64::from_be_bytes(*b"TRCHCTRL");
@@ -152,16 +154,10 @@ impl<'a> Control<'a> {
         self.words[DEPARTING_UNTIL_NS].load(Acquire)
     }
 
-    /// The word that [`Control::counts`] decodes. Each copy and fill loads it once.
+    /// The word that [`CountedTransfers::of_word`] decodes. Each copy and fill loads it once.
     #[inline]
     pub fn transfers_word(self) -> &'a AtomicU64 {
         &self.words[TRANSFERS]
-    }
-
-    /// True if copies and fills pass the launch gate as kernel launches do.
-    #[inline]
-    pub const fn counts(word: u64) -> bool {
-        word != 0
     }
 
     /// Number of devices of the slice, at most [`MAX_DEVICES`].
@@ -296,9 +292,9 @@ impl<'a> ControlWriter<'a> {
         self.0.words[NEXT_LEASE].store(0, Release);
     }
 
-    /// Sets whether copies and fills pass the launch gate as kernel launches do.
-    pub fn set_transfers(self, counted: bool) {
-        self.0.transfers_word().store(counted.into(), Release);
+    /// Sets which copies and fills pass the launch gate as kernel launches do.
+    pub fn set_transfers(self, counted: CountedTransfers) {
+        self.0.transfers_word().store(counted as u64, Release);
     }
 
     /// Counts a further daemon that has taken the slice over, with a wakeup eventfd of its own.
@@ -432,12 +428,13 @@ mod tests {
     fn transfers_are_counted_only_when_set() {
         let words = zeroed(WORDS);
         let writer = ControlWriter::init(&words, 7, 1).unwrap();
-        let counted = || Control::counts(writer.reader().transfers_word().load(Relaxed));
-        assert!(!counted());
-        writer.set_transfers(true);
-        assert!(counted());
-        writer.set_transfers(false);
-        assert!(!counted());
+        let counted = || CountedTransfers::of_word(writer.reader().transfers_word().load(Relaxed));
+        assert_eq!(counted(), CountedTransfers::None);
+        for value in [CountedTransfers::Inside, CountedTransfers::All, CountedTransfers::None] {
+            writer.set_transfers(value);
+            assert_eq!(counted(), value);
+        }
+        assert_eq!(CountedTransfers::of_word(3), CountedTransfers::All, "unknown: the most");
     }
 
     proptest! {

@@ -19,12 +19,14 @@ pub mod lease;
 pub mod message;
 mod region;
 pub mod total;
+mod transfers;
 mod units;
 pub mod usage;
 pub mod version;
 
 pub use region::{BadRegion, DeviceSlot, Slot};
 pub(crate) use region::{check_header, header};
+pub use transfers::CountedTransfers;
 
 /// Version of the layout and of the messages. Both sides refuse any other.
 pub const ABI: u64 = 4;

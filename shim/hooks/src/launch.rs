@@ -5,8 +5,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Acquire;
 
 use tranche_policy::{Awaited, Gate, Host, Launch, LaunchTarget, Pending, Transfer, Work};
-use tranche_shm::DeviceSlot;
-use tranche_shm::control::Control;
+use tranche_shm::{CountedTransfers, DeviceSlot};
 
 use crate::attach::{self, Inside};
 use crate::connection;
@@ -38,6 +37,8 @@ fn pass(stream: Option<Stream>, work: Work, real: DriverCall<'_>) -> c_int {
 }
 
 /// Passes a copy or fill: as a launch if it counts, and else at once.
+///
+/// One of unknown route counts wherever any does.
 pub(crate) fn transferred(
     stream: Stream,
     what: impl FnOnce() -> Transfer,
@@ -46,10 +47,14 @@ pub(crate) fn transferred(
     let Some(inside) = attach::inside() else { return real() };
     let word = inside.control.transfers_word();
     direct::decide_by(word);
-    if Control::counts(word.load(Acquire)) {
-        through(Some(stream), Work::Transfer(what()), &real)
-    } else {
-        real()
+    let transfer = match CountedTransfers::of_word(word.load(Acquire)) {
+        CountedTransfers::None => None,
+        CountedTransfers::All => Some(what()),
+        CountedTransfers::Inside => Some(what()).filter(|transfer| !transfer.is_over_bus()),
+    };
+    match transfer {
+        Some(transfer) => through(Some(stream), Work::Transfer(transfer), &real),
+        None => real(),
     }
 }
 

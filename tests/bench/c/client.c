@@ -30,7 +30,7 @@ int cuMemAlloc_v2(address *, size_t);
 int cuMemFree_v2(address);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuStreamSynchronize(void *);
-int cuMemsetD8Async(address, unsigned char, size_t, void *);
+int cuMemcpyHtoDAsync_v2(address, const void *, size_t, void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 #define MOST_LIVE 100000
@@ -618,10 +618,10 @@ int main(int count, char **words)
             error = launch();
         return error;
     }
-    if (!strcmp(form, "transfers") && count == 3) { /* the same of fills */
+    if (!strcmp(form, "transfers") && count == 3) { /* the same of copies over the bus */
         int error = begin();
         for (uint64_t left = strtoull(words[2], 0, 10); left > 0 && !error; left--)
-            error = cuMemsetD8Async(0, 0, 1, NULL);
+            error = cuMemcpyHtoDAsync_v2(0, NULL, 0, NULL);
         return error;
     }
     if (count == 5) {

@@ -197,9 +197,9 @@ result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, uns
     }
     return 0;
 }
-result cuMemsetD8Async(address where, unsigned char value, size_t bytes, void *stream)
+result cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream)
 {
-    (void)where, (void)value, (void)bytes, (void)stream;
+    (void)to, (void)from, (void)bytes, (void)stream;
     return 0;
 }
 result cuStreamSynchronize(void *stream)

@@ -54,6 +54,7 @@ static long moved;
     X(cuStreamEndCapture, (handle, handle *))                                                                           \
     X(cuMemAlloc_v2, (handle *, size_t))                                                                                \
     X(cuArrayCreate_v2, (handle *, const void *))                                                                       \
+    X(cuMemcpyDtoH_v2, (void *, handle, size_t))                                                                        \
     X(cuGetProcAddress_v2, (const char *, void **, int, uint64_t, int *))
 #define DECLARE(name, arguments) static int(*name) arguments;
 OTHERS(DECLARE)
@@ -152,6 +153,38 @@ static void copies(void)
     back("a row of shaped copies", places[6], sent);
 }
 
+/* Copies over the bus, also by functions that take addresses of either side. */
+static void over_bus(void)
+{
+    MOVE(UPLOAD, places[0], sent, (size_t)BYTES, stream);
+    MOVE(UNIFIED, places[1], (handle)(uintptr_t)sent, (size_t)BYTES, stream);
+    MOVE(TO_ARRAY, array, (size_t)0, sent, (size_t)BYTES, stream);
+    MOVE(FROM_ARRAY, arrived, array, (size_t)0, (size_t)BYTES, stream);
+    compare("an array", sent);
+    MOVE(UNIFIED, (handle)(uintptr_t)arrived, places[1], (size_t)BYTES, stream);
+    compare("a copy by addresses", sent);
+    struct flat flat = {{0, 0, BY_ADDRESS, NULL, (uintptr_t)sent, 0, ROW}, {0, 0, BY_ADDRESS, NULL, places[2], 0, ROW}, ROW, BYTES / ROW};
+    MOVE(FLAT, &flat, stream);
+    back("a shaped copy by addresses", places[2], sent);
+    back("an upload", places[0], sent);
+}
+
+/* Copies and fills inside the device. */
+static void inside(void)
+{
+    for (int at = D8; at < D2D8; at++) MOVE(at, places[0], 7, (size_t)BYTES >> (at - D8), stream);
+    for (int at = D2D8; at <= D2D32; at++) MOVE(at, places[7], (size_t)ROW, 7, (size_t)ROW >> (at - D2D8), (size_t)BYTES / ROW, stream);
+    MOVE(D8, places[0], 7, (size_t)BYTES, stream);
+    MOVE(INSIDE, places[1], places[0], (size_t)BYTES, stream);
+    MOVE(UNIFIED, places[2], places[1], (size_t)BYTES, stream);
+    MOVE(PEER, places[3], context, places[2], context, (size_t)BYTES, stream);
+    struct flat flat = {{0, 0, BY_ADDRESS, NULL, places[3], 0, ROW}, {0, 0, BY_ADDRESS, NULL, places[4], 0, ROW}, ROW, BYTES / ROW};
+    MOVE(FLAT, &flat, stream);
+    struct solid solid = {{0, 0, 0, 0, ON_DEVICE, NULL, places[4], 0, 0, ROW, 8}, {0, 0, 0, 0, ON_DEVICE, NULL, places[5], 0, 0, ROW, 8}, ROW, 8, BYTES / ROW / 8};
+    MOVE(SOLID, &solid, stream);
+    CHECK(cuStreamSynchronize(stream));
+}
+
 static void fills(void)
 {
     unsigned char wanted[BYTES];
@@ -186,7 +219,7 @@ static void without_stream(void)
     DO(S_SOLID_PEER, &solid);
     memset(sent, 7, BYTES);
     CHECK(cuCtxSynchronize());
-    MOVE(DOWNLOAD, arrived, places[6], (size_t)BYTES, stream);
+    CHECK(cuMemcpyDtoH_v2(arrived, places[6], (size_t)BYTES));
     compare("a row of copies without a stream", sent);
     DO(S_D16, places[7], 7, (size_t)BYTES / 2);
     DO(S_D32, places[7], 7, (size_t)BYTES / 4);
@@ -237,6 +270,8 @@ int main(int count, char **words)
     if (!fgets(line, sizeof line, stdin)) return 1;
     double start = ms();
     if (!strcmp(what, "all")) copies(), fills();
+    else if (!strcmp(what, "bus")) over_bus();
+    else if (!strcmp(what, "inside")) inside();
     else if (!strcmp(what, "record")) record();
     else if (!strcmp(what, "streamless")) without_stream();
     else saturate(atof(what), count < 4);

@@ -43,6 +43,9 @@ pub mod message;
 pub mod region;
 #[path = "../../../proto/shm/src/total.rs"]
 pub mod total;
+#[path = "../../../proto/shm/src/transfers.rs"]
+mod transfers;
+pub use transfers::CountedTransfers;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the units")]
 #[path = "../../../proto/shm/src/units.rs"]
 mod units;

@@ -11,7 +11,7 @@ use tranche_domain::slice::{ProcessId, Seat};
 use tranche_domain::truth::{Charged, GpuUser, ObservedNode, OnGpu, Served, Whose};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_inventory::{GpuProcess, ProcessUtilization};
-use tranche_shm::DeviceSlot;
+use tranche_shm::{CountedTransfers, DeviceSlot};
 
 use super::attribution::{Attribution, ProcessOwner};
 use crate::agent::Agent;
@@ -253,8 +253,10 @@ fn served(agent: &Agent, slice_device: &SliceDevice, samples: &[ProcessUtilizati
     };
     let busy = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent));
     let worked = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent.max(sample.memory_percent)));
-    let moved =
-        if agent.governor.counts_transfers() { Permille::ZERO } else { sum(|sample| sample.memory_percent) };
+    let moved = match agent.governor.counted_transfers() {
+        CountedTransfers::All => Permille::ZERO,
+        CountedTransfers::None | CountedTransfers::Inside => sum(|sample| sample.memory_percent),
+    };
     let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
     let counted = counted(agent, &runtime.name, slice_device.device);
     let kept = agent.governor.kept(&runtime.name);

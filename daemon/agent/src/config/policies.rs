@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tranche_shm::CountedTransfers;
 
 /// Policy for a slice that stays over its cap, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -40,8 +41,21 @@ pub enum Foreigners {
 pub enum Transfers {
     /// Neither delayed nor charged.
     Uncounted,
-    /// Delayed and charged like launches.
+    /// Those inside devices are delayed and charged like launches.
+    Inside,
+    /// All are delayed and charged like launches.
     Counted,
+}
+
+impl Transfers {
+    /// The copies and fills that count as launches do.
+    pub const fn counted(self) -> CountedTransfers {
+        match self {
+            Self::Uncounted => CountedTransfers::None,
+            Self::Inside => CountedTransfers::Inside,
+            Self::Counted => CountedTransfers::All,
+        }
+    }
 }
 
 /// Policy for a slice that stays over its cap.

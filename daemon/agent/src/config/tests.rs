@@ -13,7 +13,7 @@ fn empty_file_yields_the_defaults() {
     assert_eq!(config.context_reserve(), Bytes::mib(300));
     assert_eq!(config.shim, Some("/x.so".into()));
     assert_eq!(config.over_cap(), OverCap::Kill { grace: Duration::from_secs(60) });
-    assert_eq!(config.transfers, Transfers::Uncounted);
+    assert_eq!(config.transfers, Transfers::Inside);
     assert_eq!(config.ended_jobs(), Retention::DEFAULT);
     assert_eq!(parse("transfers = 'counted'").unwrap().transfers, Transfers::Counted);
 }
@@ -145,7 +145,7 @@ fn invalid_value_is_refused_with_its_position() {
     let refused = parse("log = 3").unwrap_err().to_string();
     assert!(refused.contains("t.toml") && refused.contains("line 1"), "{refused}");
     let refused = parse("transfers = 'metered'").unwrap_err().to_string();
-    for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`counted`"] {
+    for word in ["t.toml", "line 1", "`metered`", "`uncounted`", "`inside`", "`counted`"] {
         assert!(refused.contains(word), "{word}: {refused}");
     }
 }

@@ -18,6 +18,10 @@ const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
+/// A kind of operand of [`BatchCopy`], `CUmemcpy3DOperandType`.
+const POINTER_OPERAND: u32 = 1;
+const ARRAY_OPERAND: u32 = 2;
+
 /// `CUDA_MEMCPY2D`, in the oldest form with numbers of 32 bits.
 #[repr(C)]
 pub(crate) struct Copy2d<N> {
@@ -59,9 +63,21 @@ pub(crate) struct Copy3d<N> {
 /// `CUDA_MEMCPY3D_BATCH_OP`: with an array its extent is in elements, which are taken for bytes.
 #[repr(C)]
 pub(crate) struct BatchCopy {
+    /// Source, then destination: kind in the lower half of the first word, then the address of a pointer.
     operands: [[u64; 5]; 2],
     extent: [u64; 3],
     order: [u32; 2],
+}
+
+impl BatchCopy {
+    fn route(&self) -> Route {
+        let [from, to] = self.operands.map(|operand| match operand[0] as u32 {
+            POINTER_OPERAND => kind_at(operand[1]),
+            ARRAY_OPERAND => ARRAY,
+            _ => UNIFIED,
+        });
+        route(from, to)
+    }
 }
 
 /// Description of a copy, in any of its versions.
@@ -128,8 +144,8 @@ macro_rules! each {
 }
 
 transfers! {
-    unified[] (to: u64, from: u64, bytes: usize) is of(Route::Unknown, bytes);
-    described[] (to: u64, from: u64, bytes: usize, how: *const c_void) is of(Route::Unknown, bytes);
+    unified[] (to: u64, from: u64, bytes: usize) is of(between(from, to), bytes);
+    described[] (to: u64, from: u64, bytes: usize, how: *const c_void) is of(between(from, to), bytes);
     peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
     upload[P: Width, N: Width] (to: P, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
     download[P: Width, N: Width] (to: *mut c_void, from: P, bytes: N) is of(Route::Download, bytes);
@@ -140,8 +156,8 @@ transfers! {
     solid[N: Width] (copy: *const Copy3d<N>) is shaped(copy);
     fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1usize);
     fill_rows[V: Copy] (to: u64, pitch: usize, value: V, width: usize, height: usize) is rows::<V>(width, height);
-    batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(sizes, count);
-    batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(sizes, count);
+    batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(to, from, sizes, count);
+    batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(to, from, sizes, count);
     part[] (part: *const BatchCopy, flags: u64) is parts(1, part);
     solids[] (count: usize, list: *const BatchCopy, flags: u64) is parts(count, list);
     solids_v1[] (count: usize, list: *const BatchCopy, failed: *mut usize, flags: u64) is parts(count, list);
@@ -180,7 +196,7 @@ macro_rules! streamless {
 }
 
 streamless! {
-    unified[] (to: u64, from: u64, bytes: usize) is of(route(kind_at(from), kind_at(to)), bytes);
+    unified[] (to: u64, from: u64, bytes: usize) is of(between(from, to), bytes);
     peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
     inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
     into_array[P: Width, N: Width] (to: u64, offset: N, from: P, bytes: N) is of(Route::Device, bytes);
@@ -202,6 +218,10 @@ fn kind_at(address: u64) -> u32 {
     if asked == SUCCESS { kind } else { HOST }
 }
 
+fn between(from: u64, to: u64) -> Route {
+    route(kind_at(from), kind_at(to))
+}
+
 fn of(route: Route, bytes: impl Width) -> Transfer {
     Transfer { route, bytes: bytes.wide() }
 }
@@ -216,14 +236,22 @@ fn shaped(copy: *const impl CopyShape) -> Transfer {
     unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), CopyShape::transfer)
 }
 
-fn sum(sizes: *const usize, count: usize) -> Transfer {
+/// The copies of a batch as one, whose route is unknown unless all have the same.
+fn sum(to: *const u64, from: *const u64, sizes: *const usize, count: usize) -> Transfer {
+    let ends = listed(from, count).iter().zip(listed(to, count)).map(|(from, to)| between(*from, *to));
     let bytes = listed(sizes, count).iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes as u64));
-    of(Route::Unknown, bytes)
+    of(common(ends), bytes)
+}
+
+fn common(mut routes: impl Iterator<Item = Route>) -> Route {
+    let first = routes.next().unwrap_or(Route::Unknown);
+    if routes.all(|route| route == first) { first } else { Route::Unknown }
 }
 
 fn parts(count: usize, list: *const BatchCopy) -> Transfer {
-    let bytes = listed(list, count).iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
-    of(Route::Unknown, bytes)
+    let parts = listed(list, count);
+    let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
+    of(common(parts.iter().map(BatchCopy::route)), bytes)
 }
 
 /// A list of the program's, empty if it is null: the driver refuses that.

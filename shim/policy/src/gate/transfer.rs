@@ -25,6 +25,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Tests if the copy is known to go over the bus, beside kernels.
+    pub const fn is_over_bus(self) -> bool {
+        matches!(self.route, Route::Upload | Route::Download)
+    }
+
     /// Tests if both ends are known to lie on devices, so that no call waits for its end.
     pub const fn is_inside(self) -> bool {
         matches!(self.route, Route::Fill | Route::Device)

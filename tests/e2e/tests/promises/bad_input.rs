@@ -280,6 +280,6 @@ fn a_bad_value_in_the_configuration_is_refused_with_those_that_there_are() {
     let mut command = node.command(node.stage().daemon());
     command.arg("--config").arg(&file);
     let outcome = node.run(&mut command);
-    let words = ["tranched.toml", "line 1", "metered", "`uncounted`", "`counted`"];
+    let words = ["tranched.toml", "line 1", "metered", "`uncounted`", "`inside`", "`counted`"];
     outcome.refused(outcome.code.unwrap_or(0).max(1), &words);
 }

@@ -1,4 +1,4 @@
-//! Copies and fills count as compute if the daemon is configured so, and otherwise not at all.
+//! Copies and fills count as compute as the daemon is configured: by default those inside a device.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::gate::{CLOSED, OPEN, done};
 use crate::load::{MEASURE, SETTLE, alone, assert_holds, parts};
 
 const COUNTED: &str = "transfers = \"counted\"\n";
+const UNCOUNTED: &str = "transfers = \"uncounted\"\n";
 /// Ways by which a program finds the driver's functions.
 const ROUTES: [&str; 4] = ["export", "export-ptsz", "ask", "ask-ptsz"];
 
@@ -32,16 +33,53 @@ fn mover(node: &Node, slice: &str, share: &str, what: &[&str]) -> (Process, u32)
 
 #[test]
 fn uncounted_transfers_by_every_route_pass_a_closed_gate() {
+    let node = Node::configured("h200x1", UNCOUNTED);
+    for route in ROUTES {
+        assert_passes_a_closed_gate(&node, route, "all");
+    }
+}
+
+#[test]
+fn by_default_copies_over_the_bus_pass_a_closed_gate_and_those_inside_a_device_wait() {
     let node = Node::simulated("h200x1");
     for route in ROUTES {
-        let (mut mover, _) = mover(&node, route, "0.1", &[route, "all"]);
-        let _closed = Held::hold(&node, route, CLOSED);
-        mover.say("go");
-        let (moved, ms) = done(&mut mover);
-        assert!(moved > 20 && ms < 1_000.0, "{route}: {moved} in {ms} ms");
-        let counted = Counted::of(&node, route, 0);
-        assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::WaitedNs)), (0, 0), "{route}");
+        assert_passes_a_closed_gate(&node, route, "bus");
+        for what in ["inside", "streamless"] {
+            assert_waits_at_a_closed_gate(&node, route, what);
+        }
     }
+}
+
+#[track_caller]
+fn assert_passes_a_closed_gate(node: &Node, route: &str, what: &str) {
+    let slice = format!("{route}-{what}");
+    let (mut mover, _) = mover(node, &slice, "0.05", &[route, what]);
+    let _closed = Held::hold(node, &slice, CLOSED);
+    mover.say("go");
+    let (moved, ms) = done(&mut mover);
+    assert!(moved > 7 && ms < 1_000.0, "{slice}: {moved} in {ms} ms");
+    let counted = Counted::of(node, &slice, 0);
+    assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::WaitedNs)), (0, 0), "{slice}");
+}
+
+#[track_caller]
+fn assert_waits_at_a_closed_gate(node: &Node, route: &str, what: &str) {
+    let slice = format!("{route}-{what}");
+    let (mut mover, _) = mover(node, &slice, "0.05", &[route, what]);
+    let counted = Counted::of(node, &slice, 0);
+    let closed = Held::hold(node, &slice, CLOSED);
+    mover.say("go");
+    eventually("it waits", || match counted.tally(Tally::Waiting) {
+        1 => Ok(()),
+        other => Err(format!("{other} wait")),
+    });
+    sleep(Duration::from_millis(100));
+    assert_eq!(counted.tally(Tally::Launches), 0, "{slice}");
+    drop(closed);
+    let _open = Held::hold(node, &slice, OPEN);
+    let (moved, ms) = done(&mut mover);
+    assert!(moved > 11 && ms >= 100.0, "{slice}: {moved} in {ms} ms");
+    assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::Waiting)), (moved, 0), "{slice}");
 }
 
 #[test]
@@ -49,22 +87,7 @@ fn counted_transfers_by_every_route_wait_at_a_closed_gate_and_are_counted_each()
     let node = Node::configured("h200x1", COUNTED);
     for (route, what) in ROUTES.into_iter().flat_map(|route| ["all", "streamless"].map(|what| (route, what)))
     {
-        let slice = format!("{route}-{what}");
-        let (mut mover, _) = mover(&node, &slice, "0.1", &[route, what]);
-        let counted = Counted::of(&node, &slice, 0);
-        let closed = Held::hold(&node, &slice, CLOSED);
-        mover.say("go");
-        eventually("it waits", || match counted.tally(Tally::Waiting) {
-            1 => Ok(()),
-            other => Err(format!("{other} wait")),
-        });
-        sleep(Duration::from_millis(100));
-        assert_eq!(counted.tally(Tally::Launches), 0, "{route}");
-        drop(closed);
-        let _open = Held::hold(&node, &slice, OPEN);
-        let (moved, ms) = done(&mut mover);
-        assert!(moved > 12 && ms >= 100.0, "{route}: {moved} in {ms} ms");
-        assert_eq!((counted.tally(Tally::Launches), counted.tally(Tally::Waiting)), (moved, 0), "{route}");
+        assert_waits_at_a_closed_gate(&node, route, what);
     }
 }
 
@@ -94,7 +117,7 @@ fn transfers_follow_the_configuration_of_the_next_daemon() {
     let mut node = Node::configured("h200x1", COUNTED);
     let (mut mover, _) = mover(&node, "work", "0.1", &["export", "all"]);
     node.stop_daemon();
-    node.configure("");
+    node.configure(UNCOUNTED);
     node.start_daemon();
     let _closed = Held::hold(&node, "work", CLOSED);
     mover.say("go");
@@ -103,18 +126,18 @@ fn transfers_follow_the_configuration_of_the_next_daemon() {
 
 #[test]
 fn a_program_that_only_moves_memory_gets_its_share_beside_one_of_kernels_if_transfers_count() {
-    assert_share_of_a_mover(&["export", "60000"]);
+    assert_share_of_a_mover(COUNTED, &["export", "60000"]);
 }
 
 #[test]
-fn program_that_fills_and_copies_without_streams_gets_its_share_too() {
-    assert_share_of_a_mover(&["export", "60000", "streamless"]);
+fn program_that_fills_and_copies_without_streams_gets_its_share_by_default() {
+    assert_share_of_a_mover("", &["export", "60000", "streamless"]);
 }
 
 #[track_caller]
-fn assert_share_of_a_mover(what: &[&str]) {
+fn assert_share_of_a_mover(configuration: &str, what: &[&str]) {
     let _alone = alone();
-    let node = Node::configured("h200x1", COUNTED);
+    let node = Node::configured("h200x1", configuration);
     let launch = "tests/e2e/clients/launch.c";
     let (mut mover, moving) = mover(&node, "moves", "0.7", what);
     let (mut launcher, launching) = tenant(&node, "launches", "0.3", launch, &["saturate", "60000"]);

@@ -10,7 +10,7 @@ use crate::ground::{compiled, program, ready};
 /// Fills and copies inside the device, as fast as it takes them, beside a program that launches.
 #[test]
 fn a_program_that_only_moves_memory_is_accused_of_nothing_whether_or_not_that_counts() {
-    for configured in ["uncounted", "counted"] {
+    for configured in ["uncounted", "inside", "counted"] {
         let more = format!("transfers = \"{configured}\"\nviolations = \"kill\"\nviolations_grace_s = 0\n");
         let node = Node::configured("v100x8", &more);
         let begin = |slice: &str, words: &[&str]| {
