@@ -138,7 +138,7 @@ escape: build ## Every escape route on every driver personality (PERSONALITIES=5
 arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs in slices
 	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
 
-torch: build ## PyTorch in slices of the simulated GPU (fetches 600 MB the first time)
+torch: build ## PyTorch and JAX in slices of the simulated GPU (fetches 1.2 GB the first time)
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p pytorch
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch programs that run in slices of a simulated GPU, on which kernels take time and compute nothing.
 
-usage: torch_client.py tensors | train [eager|graph|heavy] | storm SECONDS SEED | share | loader | gather RANK WORLD PORT
+usage: torch_client.py tensors | compiled | train [eager|graph|heavy] | resumable CHECKPOINT | storm OPERATIONS SEED
+       | share | loader | gather RANK WORLD PORT
 
 Each prints lines of JSON. Checks rest on what the device does for real: copies, fills, accounts, order.
 """
@@ -9,6 +10,7 @@ Each prints lines of JSON. Checks rest on what the device does for real: copies,
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -111,6 +113,31 @@ def tensors():
            name=properties.name, capability=torch.cuda.get_device_capability())
 
 
+# ---- compiled ----
+
+
+def compiled():
+    """Modules that PyTorch compiles train: traced, as graphs, with Triton's kernels, with those in graphs."""
+    ways = {"aot_eager": {"backend": "aot_eager"}, "cudagraphs": {"backend": "cudagraphs"}, "inductor": {},
+            "reduce-overhead": {"mode": "reduce-overhead"}}
+    steps = {}
+    for name, options in ways.items():
+        torch._dynamo.reset()
+        model = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.GELU(), torch.nn.LayerNorm(128)).cuda()
+        traced = torch.compile(model, **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad(set_to_none=True)
+            torch.compiler.cudagraph_mark_step_begin()
+            traced(torch.empty(8, 128, device="cuda")).square().mean().backward()
+            optimizer.step()
+            steps[name] = step + 1
+        torch.cuda.synchronize()
+    kernels = [name for _, _, names in os.walk(os.environ["TRITON_CACHE_DIR"]) for name in names]
+    held, total, text = full()
+    report(steps=steps, binaries=sum(name.endswith(".cubin") for name in kernels), held=held, total=total, oom=text)
+
+
 # ---- training ----
 
 
@@ -205,10 +232,27 @@ def train(kind="eager"):
     torch.cuda.synchronize()
 
 
+def resumable(path):
+    """Trains from its checkpoint on, if there is one; saves one and ends when it is warned."""
+    step, problem, done, warned = trainer("eager"), Problem(), 0, []
+    signal.signal(signal.SIGUSR1, lambda *_: warned.append(True))
+    if os.path.exists(path):
+        saved = torch.load(path)
+        done = saved["done"]
+        problem.weights.copy_(saved["weights"])
+    report(begun=done)
+    while not warned:
+        step()
+        loss, done = problem.step(), done + 1
+        report(step=done, loss=loss)
+    torch.save({"done": done, "weights": problem.weights.cpu()}, path)
+    report(saved=done)
+
+
 # ---- allocations ----
 
 
-def storm(seconds, seed):
+def storm(operations, seed):
     """Random allocations, frees, fills and copies, from a line of input on; what was written is read before it goes."""
     dice, kept, counts = random.Random(seed), [], {"operations": 0, "ooms": 0, "errors": []}
     _, total = torch.cuda.mem_get_info()
@@ -234,8 +278,7 @@ def storm(seconds, seed):
         else:
             torch.cuda.empty_cache()
 
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while counts["operations"] < operations:
         counts["operations"] += 1
         try:
             operation()
@@ -307,8 +350,9 @@ def gather(rank, world, port):
 
 
 def main(command, *words):
-    programs = {"tensors": tensors, "train": train, "share": share, "loader": loader, "gather": gather,
-                "storm": lambda seconds, seed: storm(float(seconds), int(seed))}
+    programs = {"tensors": tensors, "compiled": compiled, "train": train, "resumable": resumable,
+                "share": share, "loader": loader, "gather": gather,
+                "storm": lambda operations, seed: storm(int(operations), int(seed))}
     programs[command](*words)
 
 

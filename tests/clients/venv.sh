@@ -28,7 +28,7 @@ wanted=$("$python" -V; cksum <"$here/$list")
 exec 9>"$venv.lock"
 flock 9
 if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$wanted" ]; then
-    echo "venv.sh: making $venv of $list (700 MB to 1.4 GB, a minute the first time)" >&2
+    echo "venv.sh: making $venv of $list (700 MB to 2.4 GB, minutes the first time)" >&2
     rm -rf "$venv"
     "$python" -m venv "$venv" >&2 || fail "$python -m venv $venv did not work"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" --requirement "$here/$list" >&2 ||

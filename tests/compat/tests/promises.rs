@@ -54,7 +54,7 @@ const COVERED_ELSEWHERE: &[&str] = &[
     "lease",
     "departing_until_ns",
     "transfers_word",
-    "counts",
+    "of_word",
     "device_count",
     "slots_high",
     "cap_bytes",

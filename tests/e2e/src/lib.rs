@@ -37,4 +37,4 @@ pub use stage::Stage;
 pub use tenant::{CudaError, Kind, Tenant};
 pub use timeline::Timeline;
 pub use view::{GpuView, ProcessView, SliceDeviceView, SliceView, Snapshot, WaitingView};
-pub use wait::{PATIENCE, eventually, holds_for};
+pub use wait::{PATIENCE, eventually, holds_for, until};

@@ -9,7 +9,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Calls `look` until it returns a value, or its last complaint after `patience`.
-pub(crate) fn until<T>(patience: Duration, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+pub fn until<T>(patience: Duration, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let start = Instant::now();
     loop {
         match look() {

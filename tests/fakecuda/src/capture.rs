@@ -231,10 +231,17 @@ pub(crate) fn exchange_mode(mode: Out<i32>) -> Outcome {
     mode.put(MODE.replace(new))
 }
 
-/// Checks a list of edge kinds, which must be absent or plain.
-pub(crate) fn plain_edges(edges: In<u64>, count: usize) -> Outcome {
-    if edges.address() == 0 || edges.list(count)?.iter().all(|edge| *edge == 0) {
+/// Checks a list of edge kinds (`CUgraphEdgeData`), which may be absent.
+///
+/// A programmatic edge lets a kernel begin before the one before it has ended. Here that is a plain one: as order goes,
+/// it promises more.
+pub(crate) fn known_edges(edges: In<u64>, count: usize) -> Outcome {
+    if edges.address() == 0 {
         return Ok(());
     }
-    Err(Status::NotSupported)
+    let is_known = |edge: &u64| {
+        let [from_port, to_port, kind, reserved @ ..] = edge.to_ne_bytes();
+        reserved == [0; 5] && matches!((from_port, to_port, kind), (0, 0, 0) | (0..=2, 0, 1))
+    };
+    if edges.list(count)?.iter().all(is_known) { Ok(()) } else { Err(Status::InvalidValue) }
 }

@@ -449,7 +449,7 @@ exports! {
         cuGraphAddDependencies(graph: u64, from: In<u64>, to: In<u64>, count: usize) =
             graph::add_edges(graph, from, to, count);
         cuGraphAddDependencies_v2(graph: u64, from: In<u64>, to: In<u64>, edges: In<u64>, count: usize) =
-            capture::plain_edges(edges, count).and_then(|()| graph::add_edges(graph, from, to, count));
+            capture::known_edges(edges, count).and_then(|()| graph::add_edges(graph, from, to, count));
         cuGraphAddEmptyNode(out: Out<u64>, graph: u64, before: In<u64>, count: usize) =
             node::add_empty(node::NewNode { out, graph, before, count });
         cuGraphAddKernelNode(
@@ -483,7 +483,7 @@ exports! {
         cuGraphAddNode_v2(
             out: Out<u64>, graph: u64, before: In<u64>, edges: In<u64>, count: usize,
             parameters: Out<node::AnyNode>,
-        ) = capture::plain_edges(edges, count)
+        ) = capture::known_edges(edges, count)
             .and_then(|()| node::add_any(node::NewNode { out, graph, before, count }, parameters));
         cuGraphInstantiate(out: Out<u64>, graph: u64, failed: Out<u64>, log: Out<u8>, room: usize) =
             graph::instantiate(out, graph, failed, log, room);
@@ -491,6 +491,18 @@ exports! {
             graph::instantiate(out, graph, failed, log, room);
         cuGraphInstantiateWithFlags(out: Out<u64>, graph: u64, flags: u64) =
             graph::instantiate_with_flags(out, graph, flags);
+        cuGraphExecKernelNodeSetParams(executable: u64, node: u64, parameters: In<node::KernelNode>) =
+            node::set_kernel(executable, node, parameters);
+        cuGraphExecKernelNodeSetParams_v2(executable: u64, node: u64, parameters: In<node::KernelNode2>) =
+            node::set_kernel_2(executable, node, parameters);
+        cuGraphExecMemcpyNodeSetParams(executable: u64, node: u64, copy: In<transfer::DeepCopy>, context: u64) =
+            node::set_copy(executable, node, copy, context);
+        cuGraphExecMemsetNodeSetParams(executable: u64, node: u64, fill: In<node::FillNode>, context: u64) =
+            node::set_fill(executable, node, fill, context);
+        cuGraphExecHostNodeSetParams(executable: u64, node: u64, parameters: In<node::HostNode>) =
+            node::set_host(executable, node, parameters);
+        cuGraphExecChildGraphNodeSetParams(executable: u64, node: u64, child: u64) =
+            node::set_child(executable, node, child);
         cuGraphExecGetFlags(executable: u64, out: Out<u64>) = graph::executable_flags(executable, out);
         cuGraphExecDestroy(executable: u64) = graph::destroy_executable(executable);
 

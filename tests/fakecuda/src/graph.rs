@@ -208,9 +208,9 @@ fn instance(out: Out<u64>, graph: u64, flags: u64) -> Outcome {
     if twin && find(&table.graphs, graph)?.has_memory() {
         return Err(Status::NotSupported);
     }
-    let ops = Arc::new(find(&table.graphs, graph)?.ordered()?);
+    let executable = Executable::of(graph, find(&table.graphs, graph)?, flags)?;
     let handle = table.handle();
-    table.executables.insert(handle, Executable { graph, ops, flags });
+    table.executables.insert(handle, executable);
     out.put(handle)
 }
 

@@ -21,6 +21,13 @@ pub(crate) struct KernelNode {
     extra: In<u64>,
 }
 
+impl KernelNode {
+    /// The function, or the kernel of a library in its place.
+    fn launched(&self, kernel: u64) -> u64 {
+        if self.function == 0 { kernel } else { self.function }
+    }
+}
+
 /// `CUDA_KERNEL_NODE_PARAMS_v2`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -95,7 +102,7 @@ pub(crate) fn add_kernel(node: NewNode, parameters: In<KernelNode>) -> Outcome {
 
 pub(crate) fn add_kernel_2(node: NewNode, parameters: In<KernelNode2>) -> Outcome {
     let KernelNode2 { first, kernel, .. } = parameters.get()?;
-    add(node, |driver| kernel_op(driver, first, if first.function == 0 { kernel } else { first.function }))
+    add(node, |driver| kernel_op(driver, first, first.launched(kernel)))
 }
 
 fn kernel_op(driver: &Driver, node: KernelNode, function: u64) -> Outcome<Op> {
@@ -105,25 +112,33 @@ fn kernel_op(driver: &Driver, node: KernelNode, function: u64) -> Outcome<Op> {
 
 pub(crate) fn add_copy(node: NewNode, copy: In<DeepCopy>, context: u64) -> Outcome {
     let copy = copy.get()?;
-    add(node, |driver| {
-        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
-        Ok(copy.copy(driver)?.map_or(Op::Empty, Op::Copy))
-    })
+    add(node, |driver| copy_op(driver, copy, context))
+}
+
+fn copy_op(driver: &Driver, copy: DeepCopy, context: u64) -> Outcome<Op> {
+    driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+    Ok(copy.copy(driver)?.map_or(Op::Empty, Op::Copy))
 }
 
 pub(crate) fn add_fill(node: NewNode, fill: In<FillNode>, context: u64) -> Outcome {
     let fill = fill.get()?;
-    add(node, |driver| {
-        driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
-        crate::fill::fill_node(fill.to, fill.pitch, fill.value, fill.element, fill.width, fill.height)
-            .map(Op::Fill)
-    })
+    add(node, |driver| fill_op(driver, fill, context))
+}
+
+fn fill_op(driver: &Driver, fill: FillNode, context: u64) -> Outcome<Op> {
+    driver.table().contexts.get(&context).ok_or(Status::InvalidContext)?;
+    crate::fill::fill_node(fill.to, fill.pitch, fill.value, fill.element, fill.width, fill.height)
+        .map(Op::Fill)
 }
 
 pub(crate) fn add_host(node: NewNode, parameters: In<HostNode>) -> Outcome {
-    let HostNode { function, data } = parameters.get()?;
+    let op = host_op(parameters.get()?)?;
+    add(node, |_| Ok(op))
+}
+
+fn host_op(HostNode { function, data }: HostNode) -> Outcome<Op> {
     let function = function.ok_or(Status::InvalidValue)?;
-    add(node, |_| Ok(Op::Host(Callee::Function(function, data))))
+    Ok(Op::Host(Callee::Function(function, data)))
 }
 
 pub(crate) fn add_record(node: NewNode, event: u64) -> Outcome {
@@ -135,11 +150,13 @@ pub(crate) fn add_wait(node: NewNode, event: u64) -> Outcome {
 }
 
 pub(crate) fn add_child(node: NewNode, child: u64) -> Outcome {
-    add(node, |driver| {
-        let table = driver.table();
-        let child = find(&table.graphs, child)?;
-        if child.has_memory() { Err(Status::NotSupported) } else { child.ordered().map(Op::Child) }
-    })
+    add(node, |driver| child_op(driver, child))
+}
+
+fn child_op(driver: &Driver, child: u64) -> Outcome<Op> {
+    let table = driver.table();
+    let child = find(&table.graphs, child)?;
+    if child.has_memory() { Err(Status::NotSupported) } else { child.ordered().map(Op::Child) }
 }
 
 pub(crate) fn add_alloc(node: NewNode, parameters: Out<AllocNode>) -> Outcome {
@@ -173,6 +190,47 @@ pub(crate) fn add_free(node: NewNode, address: u64) -> Outcome {
         return Err(Status::InvalidValue);
     }
     add(node, |_| Ok(Op::Free(address)))
+}
+
+// ---- nodes of an executable ----
+
+pub(crate) fn set_kernel(executable: u64, node: u64, parameters: In<KernelNode>) -> Outcome {
+    let parameters = parameters.get()?;
+    renew(executable, node, |driver| kernel_op(driver, parameters, parameters.function))
+}
+
+pub(crate) fn set_kernel_2(executable: u64, node: u64, parameters: In<KernelNode2>) -> Outcome {
+    let KernelNode2 { first, kernel, .. } = parameters.get()?;
+    renew(executable, node, |driver| kernel_op(driver, first, first.launched(kernel)))
+}
+
+pub(crate) fn set_copy(executable: u64, node: u64, copy: In<DeepCopy>, context: u64) -> Outcome {
+    let copy = copy.get()?;
+    renew(executable, node, |driver| copy_op(driver, copy, context))
+}
+
+pub(crate) fn set_fill(executable: u64, node: u64, fill: In<FillNode>, context: u64) -> Outcome {
+    let fill = fill.get()?;
+    renew(executable, node, |driver| fill_op(driver, fill, context))
+}
+
+pub(crate) fn set_host(executable: u64, node: u64, parameters: In<HostNode>) -> Outcome {
+    let op = host_op(parameters.get()?)?;
+    renew(executable, node, |_| Ok(op))
+}
+
+pub(crate) fn set_child(executable: u64, node: u64, child: u64) -> Outcome {
+    renew(executable, node, |driver| child_op(driver, child))
+}
+
+/// Changes a node of an executable, which keeps its kind; launches that have begun keep what they had.
+fn renew(executable: u64, node: u64, op: impl FnOnce(&Driver) -> Outcome<Op>) -> Outcome {
+    let driver = driver()?;
+    find(&driver.table().executables, executable)?;
+    let op = op(driver)?;
+    let mut table = driver.table();
+    let executable = table.executables.get_mut(&executable).ok_or(Status::InvalidHandle)?;
+    executable.set(node, op)
 }
 
 /// `CUgraphNodeParams`: a kind, and room for the parameters of any kind.

@@ -56,7 +56,9 @@ R cuIpcCloseMemHandle(P); R cuGraphCreate(H *, unsigned); R cuGraphAddMemAllocNo
 R cuGraphAddMemFreeNode(H *, H, const H *, size_t, P); R cuGraphInstantiateWithFlags(H *, H, P);
 R cuGraphAddMemsetNode(H *, H, const H *, size_t, const FillNode *, H); R cuGraphLaunch(H, H); R cuGraphExecDestroy(H);
 R cuGraphAddKernelNode_v2(H *, H, const H *, size_t, const KernelNode *); R cuGraphDestroy(H); R cuDeviceGraphMemTrim(int);
-R cuGraphGetNodes(H, H *, size_t *); R cuStreamBeginCapture_v2(H, int); R cuStreamEndCapture(H, H *);
+R cuGraphGetNodes(H, H *, size_t *); R cuGraphAddDependencies(H, const H *, const H *, size_t);
+R cuGraphExecKernelNodeSetParams_v2(H, H, const KernelNode *); R cuGraphExecMemsetNodeSetParams(H, H, const FillNode *, H);
+ R cuStreamBeginCapture_v2(H, int); R cuStreamEndCapture(H, H *);
 R cuStreamIsCapturing(H, int *); R cuGetProcAddress_v2(const char *, void **, int, P, int *);
 R cuGetProcAddress(const char *, void **, int, P); R cuGetErrorName(R, const char **); R cuGetExportTable(const void **, const void *);
 R cuMemPrefetchAsync_v2(P, size_t, Location, unsigned, H); R cuMemAdvise(P, size_t, int, int);
@@ -257,6 +259,26 @@ static void graphs(H function, H context) {
     SAY("a captured stream becomes a graph");
 }
 
+static void changed_graphs(H function, H context) {
+    H g, exec, fill, kernel; P length = 1000, a; void *params[] = {&length}; unsigned char bytes[2];
+    OK(cuMemAlloc_v2(&a, 4096)); OK(cuMemsetD8_v2(a, 0, 4096)); OK(cuGraphCreate(&g, 0));
+    FillNode fn = {.dst = a, .value = 1, .element = 1, .width = 1, .height = 1};
+    KernelNode kn = {.f = function, .g = {1, 1, 1}, .b = {1, 1, 1}, .params = params};
+    OK(cuGraphAddMemsetNode(&fill, g, 0, 0, &fn, context)); OK(cuGraphAddKernelNode_v2(&kernel, g, 0, 0, &kn));
+    /* Since CUDA 12.3: from a kernel's programmatic port, and one of a kind that is none. */
+    R (*add)(H, const H *, const H *, const unsigned char *, size_t) = dlsym(RTLD_DEFAULT, "cuGraphAddDependencies_v2");
+    unsigned char edge[8] = {1, 0, 1}, odd[8] = {0, 0, 9};
+    if (add) { IS(add(g, &kernel, &fill, odd, 1), 1); OK(add(g, &kernel, &fill, edge, 1)); }
+    else OK(cuGraphAddDependencies(g, &kernel, &fill, 1));
+    OK(cuGraphInstantiateWithFlags(&exec, g, 0));
+    fn.dst = a + 1; fn.value = 2; OK(cuGraphExecMemsetNodeSetParams(exec, fill, &fn, context));
+    IS(cuGraphExecMemsetNodeSetParams(exec, kernel, &fn, context), 1); IS(cuGraphExecKernelNodeSetParams_v2(exec, fill, &kn), 1);
+    OK(cuGraphExecKernelNodeSetParams_v2(exec, kernel, &kn));
+    OK(cuGraphLaunch(exec, 0)); OK(cuMemcpyDtoH_v2(bytes, a, 2)); HOLDS(bytes[0] == 0 && bytes[1] == 2);
+    OK(cuGraphExecDestroy(exec)); OK(cuGraphDestroy(g)); OK(cuMemFree_v2(a));
+    SAY("an executable's nodes take other parameters of their kind");
+}
+
 /* A look-up answers the exported address, or another one that does the same. */
 static int answers(void *p, const char *symbol) {
     int exported = p == dlsym(RTLD_DEFAULT, symbol);
@@ -414,7 +436,8 @@ int main(int argc, char **argv) {
     OK(cuModuleGetGlobal_v2(&a, &size, module, "table")); HOLDS(size == 4096);
     int blocks; OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0)); HOLDS(blocks > 0);
     char id[16] = {1}; const void *table; IS(cuGetExportTable(&table, id), 500);
-    pools(); virtual_memory(); work(function); graphs(function, context); lookups(); other_process(argv[0]);
+    pools(); virtual_memory(); work(function); graphs(function, context); changed_graphs(function, context);
+    lookups(); other_process(argv[0]);
     locations(version); without_context(); libraries();
     OK(cuModuleUnload(module)); reset(context); OK(cuDevicePrimaryCtxRelease_v2(0)); IS(cuDevicePrimaryCtxRelease_v2(0), 201);
     IS(cuMemAlloc_v2(&a, 10), 709);

@@ -4,12 +4,13 @@
 #![allow(non_snake_case, reason = "names are those of the cuBLAS API")]
 
 use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::ready;
 use crate::exports::exports;
 use crate::missing::guarded;
-use crate::status::{Outcome, Status};
+use crate::status::{self, Outcome, Status};
 use crate::wall::Out;
 use crate::work::operations;
 
@@ -51,6 +52,12 @@ fn product(of: u64, sides: [i32; 3], batch: i32) -> Outcome {
     let [m, n, k] = sides;
     let all = [m?, n?, k?, batch].iter().fold(2_u64, |all, one| all.saturating_mul(*one));
     if all == 0 { handle(of).map(|_| ()) } else { operations(handle(of)?.stream, all) }
+}
+
+// SAFETY: the name is one of the cuBLAS API, which this library defines in its place.
+#[unsafe(no_mangle)]
+extern "C" fn cublasGetStatusString(status: i32) -> *const c_char {
+    status::sentence(status)
 }
 
 exports! {

@@ -12,6 +12,7 @@ mod blas_lt;
 mod code;
 mod copy;
 mod device;
+mod dnn;
 mod driver;
 mod exports;
 mod exports_work;

@@ -1,4 +1,4 @@
-//! PyTorch as a tenant of simulated GPUs: its installation, and what two trainings in slices show.
+//! PyTorch and JAX as tenants of simulated GPUs: installation, and what two trainings show.
 //!
 //! Kernels take time and compute nothing. Each training has a small problem beside them whose weights live on the
 //! device and whose arithmetic the host does, so that its loss is a true one.
@@ -7,6 +7,7 @@
 #![allow(clippy::missing_panics_doc)]
 
 pub mod drawing;
+pub mod installed;
 pub mod machine;
 pub mod trainee;
 pub mod watcher;

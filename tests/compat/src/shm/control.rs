@@ -23,7 +23,7 @@ pub(super) fn describe(description: &mut Description) {
     act("heartbeat: beat(0x2122)", &|it| it.beat(0x2122));
     act("daemon: take_over()", &|it| it.take_over());
     act("departing: set_departing_until(0x2324)", &|it| it.set_departing_until(0x2324));
-    act("transfers: set_transfers(All)", &|it| it.set_transfers(CountedTransfers::All));
+    act("transfers: set_transfers(true)", &|it| it.set_transfers(CountedTransfers::All));
     act("transfers: set_transfers(Inside)", &|it| it.set_transfers(CountedTransfers::Inside));
     act("limits: set_limits(device 2, uuid 31 32 .. 40, cap 0x4142434445, context 0x5152)", &|it| {
         let uuid = std::array::from_fn(|at| 0x31 + at as u8);

@@ -27,7 +27,32 @@ pub(crate) struct Executable {
     /// The graph that it was made of.
     pub(crate) graph: u64,
     pub(crate) ops: Arc<Vec<Op>>,
+    /// Node that each operation is of.
+    pub(crate) nodes: Vec<u64>,
     pub(crate) flags: u64,
+}
+
+impl Executable {
+    /// An executable of a graph as the graph is now.
+    pub(crate) fn of(handle: u64, graph: &Graph, flags: u64) -> Outcome<Self> {
+        let order = graph.order()?;
+        let nodes = graph.handles(&order);
+        Ok(Self { graph: handle, ops: Arc::new(graph.ordered()?), nodes, flags })
+    }
+
+    /// Changes the operation of a node, which must be of the same kind.
+    pub(crate) fn set(&mut self, node: u64, op: Op) -> Outcome {
+        let index = self.nodes.iter().position(|handle| *handle == node).ok_or(Status::InvalidValue)?;
+        let place = Arc::make_mut(&mut self.ops).get_mut(index).ok_or(Status::InvalidValue)?;
+        // A copy of nothing is an empty operation.
+        let is_nothing = |op: &Op| matches!(op, Op::Empty);
+        let is_same = std::mem::discriminant(place) == std::mem::discriminant(&op);
+        if !is_same && !is_nothing(place) && !is_nothing(&op) {
+            return Err(Status::InvalidValue);
+        }
+        *place = op;
+        Ok(())
+    }
 }
 
 impl Graph {
@@ -69,16 +94,21 @@ impl Graph {
 
     /// The operations in an order that respects every edge; a circle is an invalid value.
     pub(crate) fn ordered(&self) -> Outcome<Vec<Op>> {
+        Ok(self.order()?.into_iter().map(|index| self.nodes[index].op.clone()).collect())
+    }
+
+    /// Indices of the nodes in that order.
+    fn order(&self) -> Outcome<Vec<usize>> {
         let mut placed: Vec<bool> = self.nodes.iter().map(|node| node.gone).collect();
-        let mut ops = Vec::new();
+        let mut order = Vec::new();
         while placed.contains(&false) {
             let next = (0..placed.len()).find(|index| {
                 !placed[*index] && self.nodes[*index].after.iter().all(|before| placed[*before])
             });
             let next = next.ok_or(Status::InvalidValue)?;
             placed[next] = true;
-            ops.push(self.nodes[next].op.clone());
+            order.push(next);
         }
-        Ok(ops)
+        Ok(order)
     }
 }

@@ -1,10 +1,13 @@
-//! Unmodified PyTorch as a tenant.
+//! Unmodified PyTorch, JAX and `cuda.bindings` as tenants.
 //!
-//! It runs on the project's own CUDA runtime (`tests/fakecudart`).
+//! The first two run on the project's own CUDA runtime (`tests/fakecudart`).
 //! Kernels compute nothing, so claims rest on what the device does for real: memory, copies, order, time.
-//! `make torch` runs it: it fetches PyTorch.
+//! `make torch` runs it: it fetches them.
 
 mod allocators;
+mod bindings;
+mod jax;
+mod preempted;
 mod processes;
 mod training;
 
@@ -38,6 +41,21 @@ fn tensors_streams_and_operators_work_up_to_the_cap_and_after_it() {
         assert_eq!(report["capability"], serde_json::json!([9, 0]), "{report:#}");
         assert_eq!(report["name"], "NVIDIA H200", "{report:#}");
     }
+}
+
+#[test]
+fn compiled_modules_train_and_meet_the_cap() {
+    let Some(machine) = Machine::with_pytorch() else { return };
+    if !machine.has_headers() {
+        return;
+    }
+    let report = machine.report(&["-g", "0.5"], "", &["compiled"]);
+    for way in ["aot_eager", "cudagraphs", "inductor", "reduce-overhead"] {
+        assert_eq!(report["steps"][way], 4, "{way}: {report:#}");
+    }
+    assert!(number(&report, "binaries") >= 2.0, "Triton compiled kernels: {report:#}");
+    let (total, held) = (report["total"].as_u64(), report["held"].as_u64().unwrap_or(0));
+    assert!(total == Some(HALF) && held <= HALF && held * 100 >= HALF * 95, "{report:#}");
 }
 
 /// The number of this name in a report.

@@ -1,6 +1,7 @@
-//! `fakecudart-stage ARCHIVE FOLDER [PROGRAM...]`: makes the simulated libraries.
+//! `fakecudart-stage ARCHIVE FOLDER [PROGRAM|LIBRARY...]`: makes the simulated libraries.
 //!
-//! These are the runtimes, and all others of NVIDIA's that the programs import.
+//! These are the runtimes, all others of NVIDIA's that the programs import, and those named, such as `libcublas.so.13`,
+//! for programs that open them by name.
 #![forbid(unsafe_code)]
 
 mod stand_in;
@@ -10,12 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::stand_in::{Failure, Wanted, add_imports, functions, runtimes, source};
+use crate::stand_in::{Failure, Wanted, add_imports, add_named, functions, runtimes, source};
 
 fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let [archive, folder, programs @ ..] = &arguments[..] else {
-        eprintln!("usage: fakecudart-stage ARCHIVE FOLDER [PROGRAM...]");
+        eprintln!("usage: fakecudart-stage ARCHIVE FOLDER [PROGRAM|LIBRARY...]");
         return ExitCode::FAILURE;
     };
     match run(archive, folder, programs) {
@@ -29,7 +30,11 @@ fn main() -> ExitCode {
 
 fn run(archive: &Path, folder: &Path, programs: &[PathBuf]) -> Result<(), Failure> {
     let mut plan = runtimes();
-    programs.iter().try_for_each(|program| add_imports(&mut plan, program))?;
+    for program in programs {
+        if !add_named(&mut plan, program) {
+            add_imports(&mut plan, program)?;
+        }
+    }
     let functions = functions(archive)?;
     fs::create_dir_all(folder).map_err(failed("make", folder))?;
     plan.iter().try_for_each(|(name, wanted)| make(archive, folder, name, wanted, &functions))

@@ -74,6 +74,13 @@ pub(crate) fn runtimes() -> Plan {
     ["libcudart.so.12", "libcudart.so.13"].map(|name| (name.to_owned(), Wanted::default())).into()
 }
 
+/// Adds a library of the known families by its bare file name; `false` for any other word.
+pub(crate) fn add_named(plan: &mut Plan, word: &Path) -> bool {
+    let name = word.to_str().filter(|name| family(name).is_some());
+    let named = name.map(|name| plan.entry(name.to_owned()).or_default());
+    named.is_some()
+}
+
 /// Adds what a program or library imports of the known families.
 pub(crate) fn add_imports(plan: &mut Plan, path: &Path) -> Result<(), Failure> {
     let bytes =
@@ -209,14 +216,16 @@ fn script(versions: BTreeMap<&str, Vec<&str>>) -> String {
         let _ = writeln!(script, "}};");
     }
     // Everything else stays inside.
-    let at = script.rfind("};").unwrap_or(0);
+    let Some(at) = script.rfind("};") else { return "{ local: *; };\n".into() };
     script.insert_str(at, "  local: *;\n");
     script
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, Wanted, owns, runtimes, source};
+    use std::path::Path;
+
+    use super::{Plan, Wanted, add_named, owns, runtimes, source};
 
     fn wanted(names: &[(&str, &str)]) -> Wanted {
         Wanted { names: names.iter().map(|(name, version)| ((*name).into(), (*version).into())).collect() }
@@ -228,6 +237,15 @@ mod tests {
         assert!(owns("libcusparse.so.12", "cusparseCreate") && !owns("libcusparseLt.so.0", "cusparseCreate"));
         assert!(owns("libcudart.so.12", "__cudaRegisterVar") && !owns("libcudart.so.12", "cuInit"));
         assert!(!owns("libcudart.so.12", "cudnnCreate") && !owns("libm.so.6", "cudaMalloc"));
+    }
+
+    #[test]
+    fn a_bare_name_of_a_family_adds_a_library_and_a_path_does_not() {
+        let mut plan = Plan::new();
+        assert!(add_named(&mut plan, Path::new("libcublas.so.13")));
+        assert!(!add_named(&mut plan, Path::new("/lib/libcublas.so.13")));
+        assert!(!add_named(&mut plan, Path::new("libm.so.6")));
+        assert_eq!(plan, Plan::from([("libcublas.so.13".into(), Wanted::default())]));
     }
 
     #[test]
@@ -254,6 +272,11 @@ mod tests {
             "PLAIN { global:\n  nvshmem_init;\n};\nN { global:\n  nvshmem_ptr;\n  local: *;\n};\n"
         );
         assert!(made.code.contains("void *nvshmem_ptr(void)"));
+    }
+
+    #[test]
+    fn a_library_of_which_no_function_is_wanted_exports_none() {
+        assert_eq!(source("libcudnn.so.9", &wanted(&[]), &[].into()).script, "{ local: *; };\n");
     }
 
     #[test]
