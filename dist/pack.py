@@ -199,7 +199,7 @@ def image(root):
         "os": "linux",
         "config": {
             "Env": ["PATH=/usr/bin:/bin"],
-            # Which of the two programs a container runs is said by whoever starts it.
+            # A container that is started without a command shows what it could run.
             "Cmd": ["/usr/bin/tranched", "--help"],
             "Labels": {
                 "org.opencontainers.image.title": "tranche",
