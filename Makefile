@@ -1,7 +1,7 @@
 # What a person does with this tree. `make help` lists it.
 
 CARGO  ?= cargo
-TARGET := $(or $(CARGO_TARGET_DIR),target)
+TARGET := $(or $(CARGO_TARGET_DIR),target)$(CARGO_BUILD_TARGET:%=/%)
 STAGE  := target/stage
 PREFIX ?= /usr
 SYSCONFDIR ?= /etc
@@ -18,10 +18,10 @@ STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb demo demo-kubelet demo-teams demo-torch play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 build: ## Build everything into target/stage
 	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams --exclude pytorch
@@ -66,8 +66,8 @@ uninstall: ## Take away exactly what `make install` put under $(DESTDIR)$(PREFIX
 	@$(PLACES) systemd/install.sh uninstall
 
 release: third-party # What is installed
-	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-deviceplugin
-	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
+	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-deviceplugin -p tranche-demo -p simgpu -p workload -p fakecuda -p fakenvml
+	$(foreach shim,$(SHIMS),$(SHIM_ENV) $(CARGO) build --profile shim -p tranche-$(shim) &&) true
 
 debug: build third-party # The same from `make build`, for tests
 
@@ -78,8 +78,11 @@ deb: $(BUILT) $(CARGO_DEB) ## Build a Debian package, target/deb/tranche_*.deb (
 	@rm -rf target/deb/root
 	@$(PLACES) DESTDIR=target/deb/root PREFIX=/usr SYSCONFDIR=/etc systemd/install.sh install
 	@rm target/deb/root/usr/lib/tranche/installed
-	@strip --strip-debug target/deb/root/usr/bin/*
-	$(CARGO_DEB) -q -p tranche-agent --no-build --fast $(if $(VERSION),--deb-version $(VERSION)) --output target/deb/
+	@$(if $(filter debug,$(BUILT)),strip --strip-debug target/deb/root/usr/bin/*)
+	$(CARGO_DEB) -q -p tranche-agent --no-build $(or $(DEB_FLAGS),--fast) $(if $(VERSION),--deb-version $(VERSION)) --output target/deb/
+
+dist: ## Everything that a release consists of, from one build that is the same anywhere: target/dist
+	@MAKE="$(MAKE)" sh systemd/dist/dist.sh
 
 $(CARGO_DEB):
 	$(CARGO) install -q --locked --debug --root target/tools/$(CARGO_DEB_VERSION) cargo-deb --version =$(CARGO_DEB_VERSION)
@@ -106,6 +109,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) compat $(MAKE) --no-print-directory compat
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
 	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
+	@$(PHASE) packages $(MAKE) --no-print-directory test-packages
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
 	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
 	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
@@ -153,6 +157,15 @@ kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, 
 
 test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
 	@MAKE="$(MAKE)" tests/boot/run.sh
+
+test-packages: build ## Archive and wheel of what `make build` built, unpacked and played with
+	@MAKE="$(MAKE)" tests/dist/packages.sh
+
+test-dist: dist ## Each artefact of `make dist` on bare Debians 11 to 13, from one line to `tranche play` (ROOTS="bookworm")
+	@tests/dist/run.sh
+
+test-reproducible: dist ## Two builds of the last commit in two folders, compared byte for byte (another release build)
+	@MAKE="$(MAKE)" tests/dist/reproducible.sh
 
 chaos: build ## Kill daemons at every step, fill disks, tear files, set clocks, lose GPUs, flood sockets (DEATHS=600, CYCLES=10000, SEED=N)
 	$(CARGO) build -p chaos

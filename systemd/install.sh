@@ -44,6 +44,16 @@ programs() {
     put 755 "$SHIMS/libtranche_libnvml.so" "$PREFIX/lib/tranche/replace/libnvidia-ml.so.1"
 }
 
+# The simulated node, for `tranche play` and `tranche demo`.
+simulated() {
+    for program in tranche-demo simgpu workload; do
+        put 755 "$BUILT/$program" "$PREFIX/lib/tranche/play/bin/$program"
+    done
+    "$BUILT/fakecuda-stage" "$BUILT/libfakecuda.so" "$work/sim"
+    put 755 "$work/sim/libcuda.so.1" "$PREFIX/lib/tranche/play/sim/libcuda.so.1"
+    put 755 "$BUILT/libfakenvml.so" "$PREFIX/lib/tranche/play/sim/libnvidia-ml.so.1"
+}
+
 units() {
     for unit in tranched.service tranched.socket tranche-attest.socket tranche-attest.service tranche-job.socket tranche-job@.service tranche-deviceplugin.service tranche-slice@.service; do
         put_unit "$here/$unit" "$PREFIX/lib/systemd/system/$unit"
@@ -81,6 +91,7 @@ licences() {
 do_install() {
     mkdir -p "$root/"
     programs
+    simulated
     units
     pages
     licences

@@ -11,14 +11,14 @@ use clap::ValueEnum;
 
 use crate::cli::DemoArgs;
 
-/// Name of the program. It is part of the tree that `make build` makes, and not of the packages.
-const PROGRAM: &str = "tranche-demo";
+/// Path of the program from the folder of this one, as `make build` stages it and as it is installed.
+const PLACES: [&str; 2] = ["tranche-demo", "../lib/tranche/play/bin/tranche-demo"];
 
 /// Error of executing the program.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The program is not beside this one.
-    #[error("{} is missing: the demonstration needs the whole tree that `make build` makes", .0.display())]
+    /// The program is not part of this installation.
+    #[error("cannot find {}: take a release, or what `make build` makes as a whole", .0.display())]
     Missing(PathBuf),
     /// The program cannot be executed.
     #[error("cannot run {}: {cause}", .program.display())]
@@ -45,7 +45,8 @@ pub fn play() -> DemoError {
 
 fn exec<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> DemoError {
     let own = env::current_exe().unwrap_or_default();
-    let program = own.with_file_name(PROGRAM);
+    let [staged, installed] = PLACES.map(|place| own.with_file_name(place));
+    let program = if staged.exists() { staged } else { installed };
     let cause = Command::new(&program).args(arguments).exec();
     match cause.kind() {
         ErrorKind::NotFound => DemoError::Missing(program),

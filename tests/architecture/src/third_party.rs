@@ -13,14 +13,19 @@ use serde_json::{Value, json};
 use crate::{Workspace, text};
 
 /// Crates whose programs and libraries are installed.
-pub const SHIPPED: [&str; 7] = [
+pub const SHIPPED: [&str; 12] = [
+    "fakecuda",
+    "fakenvml",
+    "simgpu",
     "tranche-agent",
     "tranche-ctl",
+    "tranche-demo",
     "tranche-deviceplugin",
     "tranche-jobs",
     "tranche-libcuda",
     "tranche-libnvml",
     "tranche-preload",
+    "workload",
 ];
 /// Beginnings of the names of files with a licence, in capitals.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];

@@ -9,7 +9,7 @@ use tranche_ctl::errors::Failure;
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// A binary or library is missing beside this one.
-    #[error("{} is missing: the demonstration needs the whole tree that `make build` makes", .0.display())]
+    #[error("cannot find {}: take a release, or what `make build` makes as a whole", .0.display())]
     Missing(PathBuf),
     /// No real GPU is idle.
     #[error(

@@ -1,6 +1,7 @@
 //! A private node: a folder, a daemon in it, and a GPU to serve.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -61,7 +62,11 @@ impl Lab {
 
     /// Starts the daemon and waits until it serves.
     pub(crate) fn start_daemon(&self) -> Result<(Owned, Daemon, NodeView), DemoError> {
+        // The configuration of a daemon that is installed here is for real GPUs, and names groups and folders of the node.
+        let configuration = self.folder().join("tranched.toml");
+        fs::write(&configuration, "").map_err(DemoError::io("creating the daemon's configuration"))?;
         let mut command = Command::new(self.parts.program("tranched"));
+        command.arg("--config").arg(configuration);
         command.arg("--runtime-dir").arg(self.runtime_dir());
         command.arg("--state-dir").arg(self.folder().join("state"));
         command.envs(self.environment()).stdin(Stdio::null()).stdout(Stdio::null());

@@ -95,10 +95,7 @@ fn shell(lab: &Lab) -> Result<(), DemoError> {
 
 /// PATH with Tranche's programs first.
 fn path(lab: &Lab) -> OsString {
-    let mut path = lab.parts.programs().into_os_string();
-    if let Some(rest) = env::var_os("PATH") {
-        path.push(":");
-        path.push(rest);
-    }
-    path
+    let rest = env::var_os("PATH").unwrap_or_default();
+    let folders = lab.parts.path().into_iter().chain(env::split_paths(&rest));
+    env::join_paths(folders).unwrap_or_else(|_| rest.clone())
 }

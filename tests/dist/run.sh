@@ -1,0 +1,23 @@
+#!/bin/sh
+# Each artefact of `make dist` on bare distributions (ROOTS="bookworm trixie"), from one line to `tranche play`.
+# Where there can be no such roots, prints SKIP and why; with TRANCHE_REQUIRE=all that is a failure.
+set -eu
+cd "$(dirname "$0")/../.."
+
+skip() {
+    if [ "${TRANCHE_REQUIRE:-}" = all ]; then
+        echo "skipped, but TRANCHE_REQUIRE=all: $1" >&2
+        exit 1
+    fi
+    echo "SKIP: $1" >&2
+    exit 0
+}
+
+need='a bare distribution in a folder needs'
+[ "$(id -u)" = 0 ] || skip "$need root"
+for command in python3:python3 debootstrap:debootstrap unshare:util-linux setpriv:util-linux; do
+    command -v "${command%%:*}" >/dev/null || skip "$need ${command%%:*} (package ${command##*:})"
+done
+refused=$(unshare --mount --pid --fork true 2>&1) || skip "$need namespaces: $refused"
+# shellcheck disable=SC2086 # a list of names
+python3 tests/dist/dist.py target/dist ${ROOTS:-}
