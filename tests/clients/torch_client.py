@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch programs that run in slices of a simulated GPU, on which kernels take time and compute nothing.
 
-usage: torch_client.py tensors | compiled | train [eager|graph|heavy] | resumable CHECKPOINT | storm OPERATIONS SEED
+usage: torch_client.py tensors | compiled | replays | train [eager|graph|heavy] | resumable CHECKPOINT | storm OPERATIONS SEED
        | share | loader | gather RANK WORLD PORT
 
 Each prints lines of JSON. Checks rest on what the device does for real: copies, fills, accounts, order.
@@ -114,6 +114,46 @@ def tensors():
 
 
 # ---- compiled ----
+
+
+def replays():
+    """Replays of a graph that allocates: with room, thrice without, and twice with room again.
+
+    Before the third without room the program frees what the graph gave it.
+    """
+    step = lambda: torch.empty(256 * MIB, dtype=torch.uint8, device="cuda").fill_(7)[:16].clone()
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        step()
+    side.synchronize()
+    with torch.cuda.graph(graph):
+        kept = [torch.empty(512 * MIB, dtype=torch.uint8, device="cuda").fill_(3), step()]
+    held, outcomes = [], []
+
+    def replay():
+        try:
+            graph.replay()
+            torch.cuda.synchronize()
+            outcomes.append("ran")
+        except RuntimeError as error:
+            outcomes.append(str(error).splitlines()[0])
+
+    replay()
+    for size in (1024 * MIB, 16 * MIB, 2 * MIB):
+        try:
+            while True:
+                held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            pass
+    for _ in range(2):
+        replay()
+    kept.clear()
+    replay()
+    held.clear()
+    torch.cuda.empty_cache()
+    for _ in range(2):
+        replay()
+    report(outcomes=outcomes)
 
 
 def compiled():
@@ -350,7 +390,7 @@ def gather(rank, world, port):
 
 
 def main(command, *words):
-    programs = {"tensors": tensors, "compiled": compiled, "train": train, "resumable": resumable,
+    programs = {"tensors": tensors, "compiled": compiled, "replays": replays, "train": train, "resumable": resumable,
                 "share": share, "loader": loader, "gather": gather,
                 "storm": lambda operations, seed: storm(int(operations), int(seed))}
     programs[command](*words)

@@ -63,3 +63,16 @@ fn compiled_modules_train_and_meet_the_cap() {
 fn number(report: &Value, name: &str) -> f64 {
     report[name].as_f64().unwrap_or_else(|| panic!("no number {name} in {report:#}"))
 }
+
+#[test]
+fn graphs_that_allocate_are_replayed_once_there_is_room_again() {
+    let Some(machine) = Machine::with_pytorch() else { return };
+    for allocator in ALLOCATORS {
+        let report = machine.report(&["-g", "0.5"], allocator, &["replays"]);
+        // The driver's pools give memory back between two replays, the caching allocator keeps it for the graph.
+        let without_room =
+            if allocator.contains("cudaMallocAsync") { "CUDA error: out of memory" } else { "ran" };
+        let wanted = ["ran", without_room, without_room, without_room, "ran", "ran"];
+        assert_eq!(report["outcomes"], serde_json::json!(wanted), "{allocator}: {report:#}");
+    }
+}
