@@ -101,16 +101,28 @@ def operators():
     torch.cuda.synchronize()
 
 
+def utilised():
+    """What NVML shows of products in percent, as soon as that is not nothing."""
+    factor, most, end = torch.empty(4096, 4096, device="cuda"), 0, time.monotonic() + 30
+    while most == 0 and time.monotonic() < end:
+        for _ in range(16):
+            factor @ factor
+        torch.cuda.current_stream().synchronize()
+        most = torch.cuda.utilization()
+    return most
+
+
 def tensors():
     copies()
     took = streams()
     operators()
+    used = utilised()
     held, total, text = full()
     properties = torch.cuda.get_device_properties(0)
     free, seen = torch.cuda.mem_get_info()
     report(devices=torch.cuda.device_count(), total=total, properties=properties.total_memory, free=free, seen=seen,
            held=held, product_ms=took, oom=text, ooms=torch.cuda.memory_stats().get("num_ooms", 1),
-           name=properties.name, capability=torch.cuda.get_device_capability())
+           utilization=used, name=properties.name, capability=torch.cuda.get_device_capability())
 
 
 # ---- compiled ----

@@ -40,6 +40,7 @@ fn tensors_streams_and_operators_work_up_to_the_cap_and_after_it() {
         assert!(number("free") * 1000 >= HALF * 980, "what was freed came back: {report:#}");
         assert_eq!(report["capability"], serde_json::json!([9, 0]), "{report:#}");
         assert_eq!(report["name"], "NVIDIA H200", "{report:#}");
+        assert!((1..=100).contains(&number("utilization")), "{report:#}");
     }
 }
 
