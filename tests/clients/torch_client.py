@@ -406,6 +406,8 @@ def main(command, *words):
                 "share": share, "loader": loader, "gather": gather,
                 "storm": lambda operations, seed: storm(int(operations), int(seed))}
     programs[command](*words)
+    # A thread of autograd drops its last objects a moment after its work. Once Python ends, that aborts the process.
+    time.sleep(0.3)
 
 
 if __name__ == "__main__":
