@@ -5,14 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-skip() {
-    if [ "${TRANCHE_REQUIRE:-}" = all ]; then
-        echo "skipped, but TRANCHE_REQUIRE=all: $1" >&2
-        exit 1
-    fi
-    echo "SKIP: $1" >&2
-    exit 0
-}
+. tests/skip.sh
 
 # First what needs no machine: what `make install` puts somewhere, `make uninstall` takes away, and nothing else.
 install() { ${MAKE:-make} --no-print-directory -s "$1" BUILT=debug DESTDIR="$place" PREFIX=/opt/tranche >&2; }

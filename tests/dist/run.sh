@@ -4,14 +4,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-skip() {
-    if [ "${TRANCHE_REQUIRE:-}" = all ]; then
-        echo "skipped, but TRANCHE_REQUIRE=all: $1" >&2
-        exit 1
-    fi
-    echo "SKIP: $1" >&2
-    exit 0
-}
+. tests/skip.sh
 
 need='a bare distribution in a folder needs'
 [ "$(id -u)" = 0 ] || skip "$need root"

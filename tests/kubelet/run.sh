@@ -9,14 +9,7 @@ PATH=/usr/local/go/bin:$PATH
 # cgo would only cost time: everything is there without it.
 export CGO_ENABLED=0
 
-skip() {
-    if [ "${TRANCHE_REQUIRE:-}" = all ]; then
-        echo "skipped, but TRANCHE_REQUIRE=all: $1" >&2
-        exit 1
-    fi
-    echo "SKIP: $1" >&2
-    exit 0
-}
+. ../skip.sh
 
 need='the device manager of a real kubelet needs Go 1.26 and its modules'
 command -v go >/dev/null || skip "$need: there is no go"
