@@ -4,6 +4,8 @@
 //! the usage region is accepted only as far as the accounting allows.
 
 mod account;
+#[cfg(test)]
+mod account_tests;
 mod audit;
 mod binding;
 mod common;

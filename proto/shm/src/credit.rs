@@ -131,6 +131,14 @@ impl<'a> CreditWord<'a> {
         if done { got } else { Units::ZERO }
     }
 
+    /// Lowers `used` and the grant to at most `most`; called by the daemon for a process that has ended.
+    pub fn lower(self, most: Units) {
+        let _ = self.change(|credit| {
+            Some(Credit { granted: credit.granted.min(most), used: credit.used.min(most), ..credit })
+        });
+        self.1.changed();
+    }
+
     /// Moves a charge of `units` from the process to the daemon.
     ///
     /// Both `used` and the grant shrink, and `turn` flips. Called by the daemon. Returns false, and changes nothing, if `used` or the grant is below `units`.

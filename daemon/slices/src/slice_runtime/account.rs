@@ -72,7 +72,7 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> LedgerAccount<'_, W> {
     /// memory.
     pub(crate) fn take_over(&mut self, seat: Seat, most: Option<Bytes>) {
         let word = (self.words)(seat);
-        let believed = |used: Bytes| most.map_or(used, |most| used.min(most));
+        let believed = believed(most);
         word.may_have_changed();
         for _ in 0..ATTEMPTS {
             let credit = word.load();
@@ -89,6 +89,18 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> LedgerAccount<'_, W> {
         self.ledger.restore(seat, granted, believed(granted));
     }
 
+    /// Enters in the ledger what an ended process still holds, and lowers its word to that. Otherwise the memory that the
+    /// word claims beyond it could be granted to others, and the words would exceed the cap until the slot is released.
+    pub(crate) fn take_over_ended(&mut self, seat: Seat, most: Option<Bytes>) {
+        let word = (self.words)(seat);
+        word.may_have_changed();
+        let credit = word.load();
+        let used = believed(most)(bytes(credit.used.min(credit.granted)));
+        let kept = self.ledger.restore(seat, bytes(credit.granted), used);
+        word.lower(Units::within(kept.get()));
+        point("recovery: restored");
+    }
+
     fn recall_all(&mut self, plan: Vec<(Seat, Bytes)>) {
         for (seat, most) in plan {
             let got = (self.words)(seat).recall(Units::within(most.get()));
@@ -96,6 +108,11 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> LedgerAccount<'_, W> {
             self.ledger.give_back(seat, bytes(got));
         }
     }
+}
+
+/// Reported use as far as the driver's upper bound allows.
+fn believed(most: Option<Bytes>) -> impl Fn(Bytes) -> Bytes {
+    move |used| most.map_or(used, |most| used.min(most))
 }
 
 fn unused(word: CreditWord<'_>) -> Bytes {

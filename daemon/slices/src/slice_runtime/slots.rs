@@ -155,7 +155,11 @@ impl SliceRuntime {
             None => self.enter_exiting(&mut accounting, id),
         }
         for (device, gpu) in self.devices() {
-            self.account(&mut accounting, device).take_over(seat, most(gpu));
+            let mut account = self.account(&mut accounting, device);
+            match handle {
+                Some(_) => account.take_over(seat, most(gpu)),
+                None => account.take_over_ended(seat, most(gpu)),
+            }
         }
         self.read_clock_offset(seat, id.pid);
     }
