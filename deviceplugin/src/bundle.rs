@@ -107,6 +107,7 @@ impl Bundle {
             latency: profile.latency,
             // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-named.md).
             gang: None,
+            project: None,
             gpus,
             ephemeral: false,
             pod: None,

@@ -38,6 +38,7 @@ use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
+use tranche_jobs::JobClaims;
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard::UsageGuard;
@@ -92,6 +93,8 @@ pub(crate) struct Core {
     pub(crate) generation: u64,
     pub(crate) contexts: Contexts,
     pub(crate) waiting: Queue,
+    /// Claims of jobs on users' slices.
+    pub(crate) claims: JobClaims,
     /// True if the state file could not be written and is outdated.
     is_unsaved: bool,
     telemetry: Arc<Telemetry>,
@@ -127,6 +130,7 @@ impl Agent {
             generation: 0,
             contexts,
             waiting: Queue::default(),
+            claims: JobClaims::default(),
             is_unsaved: false,
             telemetry: Arc::clone(&telemetry),
         };

@@ -11,12 +11,13 @@ use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, TerminationPolicy, UserSlice};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, OpenError, Retention, What,
+    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, OpenError,
+    Retention, What,
 };
 
 use crate::access::actor_of;
@@ -89,6 +90,52 @@ impl JobSite for Hands {
         self.agent.core().node.for_jobs(members)
     }
 
+    fn user_slices(&self) -> Vec<UserSlice> {
+        self.agent.core().node.user_slices()
+    }
+
+    fn set_claims(&self, claims: JobClaims) {
+        let mut core = self.agent.core();
+        let fewer = core.claims.kept != claims.kept;
+        core.node.set_kept(claims.kept.clone());
+        core.claims = claims;
+        drop(core);
+        if fewer {
+            self.agent.notify_capacity();
+        }
+    }
+
+    async fn end_user_slice(&self, slice: &UserSlice, reason: String) {
+        let name = &slice.name;
+        let is_here = |core: &Core| {
+            let found = core.slice(name).ok();
+            found.is_some_and(|found| found.job.is_none() && found.created_unix_ms == slice.created_unix_ms)
+        };
+        let runtime = Some(self.agent.core())
+            .filter(|core| is_here(core))
+            .and_then(|core| core.live.get(name).cloned());
+        let preempted = Happening::new(EventKind::SlicePreempted, reason).of(name);
+        self.agent.telemetry.events.record(preempted);
+        if let Some(runtime) = runtime {
+            runtime.terminate_all();
+            let deadline = tokio::time::Instant::now() + TerminationPolicy::DEFAULT.grace;
+            while !runtime.is_deserted() && tokio::time::Instant::now() < deadline {
+                // Bounded: a process may leave between the check and the wait.
+                let _ = tokio::time::timeout(Duration::from_millis(20), runtime.left.notified()).await;
+            }
+        }
+        // Repeated until all processes have ended, however long the driver takes to release their memory.
+        while is_here(&self.agent.core()) {
+            match self.agent.end(name, true, actor_of(nix::unistd::geteuid().as_raw())).await {
+                Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
+                Err(failure) => {
+                    tracing::warn!(slice = %name, %failure, "a preempted slice does not end");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
     fn open(
         &self,
         slice: &JobSlice,
@@ -105,6 +152,7 @@ impl JobSite for Hands {
             priority: Priority::DEFAULT,
             latency: spec.latency,
             gang: spec.gang_of(slice.member.job),
+            project: None,
             mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
             ephemeral: false,

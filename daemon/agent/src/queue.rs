@@ -115,6 +115,7 @@ mod tests {
             priority: Priority::DEFAULT,
             latency: None,
             gang: None,
+            project: None,
             mode: ComputeMode::Fair,
             gpus: Vec::new(),
             ephemeral: false,

@@ -301,6 +301,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         priority: Priority::DEFAULT,
         latency: None,
         gang: None,
+        project: None,
         frozen: false,
         parts,
         ephemeral: true,

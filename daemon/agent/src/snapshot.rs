@@ -115,6 +115,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         latency: slice.latency,
         waits: compute.waits,
         gang: slice.gang.clone(),
+        project: slice.project.clone(),
         frozen: slice.frozen,
         compute_state,
         waits_for,

@@ -85,6 +85,7 @@ pub(crate) mod tests {
             priority: Priority::new(-3),
             latency: Some(Latency::LEAST),
             gang: Some("ranks".parse().unwrap()),
+            project: Some("vision".parse().unwrap()),
             frozen: true,
             ephemeral: true,
             pod: Some("default/train/main".parse().unwrap()),

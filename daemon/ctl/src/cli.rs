@@ -93,8 +93,10 @@ pub enum Command {
 }
 
 /// Ids of the options that describe a new slice.
-const SIZE: [&str; 11] =
-    ["share", "memory", "compute", "limit", "priority", "latency", "gang", "mode", "gpu", "wait", "name"];
+const SIZE: [&str; 12] = [
+    "share", "memory", "compute", "limit", "priority", "latency", "gang", "project", "mode", "gpu", "wait",
+    "name",
+];
 
 /// `tranche run`.
 #[derive(Args, Debug)]

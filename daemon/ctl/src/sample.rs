@@ -123,6 +123,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         latency: None,
         waits: Waits::default(),
         gang: None,
+        project: None,
         frozen: false,
         compute_state: ComputeState::NoWork,
         waits_for: None,

@@ -191,6 +191,9 @@ fn describe(slice: &SliceView) -> String {
     if let Some(gang) = &slice.gang {
         line("gang", gang.as_str().to_owned());
     }
+    if let Some(project) = &slice.project {
+        line("project", project.as_str().to_owned());
+    }
     for device in &slice.devices {
         let (second, minute) = (device.compute_used_1s, device.compute_used_60s);
         line(

@@ -121,6 +121,8 @@ kinds! {
     SliceThawed = "slice-thawed", Info;
     /// The pod of a slice changed.
     SliceLabelled = "slice-labelled", Info;
+    /// A slice beyond its project's quota ended in favour of a job within its own.
+    SlicePreempted = "slice-preempted", Warning;
     /// A slice was deleted.
     SliceDeleted = "slice-deleted", Info;
     /// A request was rejected.

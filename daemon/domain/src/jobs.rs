@@ -8,6 +8,8 @@
 //! - What a project runs within its quota is never preempted. What it borrowed is preempted by a project that
 //!   is below its quota or has borrowed less for its weight, and then by the smallest sufficient amount.
 //! - Non-preemptible interactive jobs stay within the quota and are never preempted.
+//! - Slices that users have without a job count for their project like its jobs. Those beyond its quota end for a job
+//!   that is within its own.
 //! - All GPUs of one job member are on one island; a fraction is on one GPU.
 //! - Decisions are deterministic and final: until the input changes, a second decision is empty.
 
@@ -26,6 +28,7 @@ mod restore;
 mod scheduler;
 mod submission;
 mod ticket;
+mod user_slice;
 mod view;
 mod wait;
 
@@ -43,8 +46,9 @@ pub use submission::{
     BadWarning, JobTerms, LaunchSpec, ProjectChange, Submission, TerminationPolicy, Warning,
 };
 pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
+pub use user_slice::UserSlice;
 pub use view::{JobState, JobView, MemberView, ProjectView};
-pub use wait::Wait;
+pub use wait::{Holder, Wait};
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
 use crate::jobs::MemberId;
-use crate::placement::{GpuRoom, PlacedPart};
+use crate::placement::{GpuRoom, MemoryDemand, PlacedPart};
 use crate::pod::PodContainer;
 use crate::request::{Resize, SliceRequest};
 use crate::slice::{Part, Slice};
@@ -60,12 +60,20 @@ pub struct Node {
     excess: BTreeMap<(SliceName, GpuUuid), Bytes>,
     /// Cordons, including those of GPUs that are absent.
     cordons: BTreeMap<GpuUuid, Cordon>,
+    /// Part of each GPU that is kept for jobs; only their slices may take it.
+    kept: BTreeMap<GpuUuid, Permille>,
 }
 
 impl Node {
     /// A node without slices.
     pub const fn new(gpus: Vec<Gpu>) -> Self {
-        Self { gpus, slices: BTreeMap::new(), excess: BTreeMap::new(), cordons: BTreeMap::new() }
+        Self {
+            gpus,
+            slices: BTreeMap::new(),
+            excess: BTreeMap::new(),
+            cordons: BTreeMap::new(),
+            kept: BTreeMap::new(),
+        }
     }
 
     /// All GPUs, in index order.
@@ -134,14 +142,19 @@ impl Node {
         true
     }
 
+    /// Sets the part of each GPU that is kept for jobs.
+    pub fn set_kept(&mut self, kept: BTreeMap<GpuUuid, Permille>) {
+        self.kept = kept;
+    }
+
     /// Checks whether a request would be granted now, without a change.
     pub fn check(&self, request: &SliceRequest) -> Result<(), Refusal> {
-        self.plan(request).map(drop)
+        self.plan(request, false).map(drop)
     }
 
     /// Places and enters a slice.
     pub fn create(&mut self, request: &SliceRequest, origin: Origin) -> Result<&Slice, Refusal> {
-        let (places, compute, limit) = self.plan(request)?;
+        let (places, compute, limit) = self.plan(request, origin.job.is_some())?;
         let name = request.name.clone().unwrap_or_else(|| self.free_name());
         let slice = Slice {
             name: name.clone(),
@@ -157,6 +170,7 @@ impl Node {
             ephemeral: request.ephemeral,
             pod: request.pod.clone(),
             job: origin.job,
+            project: request.project.clone(),
             owner_uid: origin.uid,
             created_unix_ms: origin.now_unix_ms,
         };
@@ -219,6 +233,23 @@ impl Node {
         self.gpus.iter().map(|gpu| self.room(gpu)).collect()
     }
 
+    /// All GPUs as a new slice finds them: without the parts that are kept for jobs, unless it is a job's.
+    fn rooms_for(&self, is_job: bool) -> Vec<GpuRoom> {
+        let open = |gpu: &Gpu| if is_job { self.room(gpu) } else { self.room_beside_jobs(gpu) };
+        self.gpus.iter().map(open).collect()
+    }
+
+    fn room_beside_jobs(&self, gpu: &Gpu) -> GpuRoom {
+        let room = self.room(gpu);
+        let kept = self.kept.get(&gpu.uuid).copied().unwrap_or(Permille::ZERO);
+        GpuRoom {
+            free: room.free.saturating_sub(MemoryDemand::Share(kept).on(gpu.capacity)),
+            free_compute: room.free_compute.saturating_sub(kept),
+            kept,
+            ..room
+        }
+    }
+
     fn room(&self, gpu: &Gpu) -> GpuRoom {
         let (memory, compute) = self.committed(gpu.uuid);
         GpuRoom {
@@ -229,18 +260,23 @@ impl Node {
             free: gpu.capacity.saturating_sub(memory),
             free_compute: Permille::WHOLE.saturating_sub(compute),
             occupied: self.slices.values().any(|slice| slice.part_of(gpu.uuid).is_some()),
+            kept: Permille::ZERO,
             obstacle: gpu.obstacle.clone(),
             cordon: self.cordons.get(&gpu.uuid).cloned(),
         }
     }
 
     /// Places for a request, with its compute request and limit.
-    fn plan(&self, request: &SliceRequest) -> Result<(Vec<PlacedPart>, Permille, Permille), Refusal> {
+    fn plan(
+        &self,
+        request: &SliceRequest,
+        is_job: bool,
+    ) -> Result<(Vec<PlacedPart>, Permille, Permille), Refusal> {
         if let Some(name) = request.name.as_ref().filter(|name| self.slices.contains_key(*name)) {
             return Err(Refusal::Exists(name.clone()));
         }
         let demand = demand(request)?;
-        let places = self.place(request, demand)?;
+        let places = self.place(request, demand, &self.rooms_for(is_job))?;
         let compute = places.first().map_or(Permille::ZERO, |place| place.compute);
         let limit = limit(request.mode, compute, request.limit, Permille::WHOLE)?;
         Ok((places, compute, limit))

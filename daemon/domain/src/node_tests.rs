@@ -31,6 +31,7 @@ fn request(share: &str) -> SliceRequest {
         priority: Priority::DEFAULT,
         latency: None,
         gang: None,
+        project: None,
         mode: ComputeMode::Fair,
         gpus: vec![],
         ephemeral: false,

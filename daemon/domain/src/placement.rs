@@ -134,7 +134,13 @@ fn has_no_obstacle(room: &GpuRoom) -> Result<(), Unplaceable> {
 
 /// The GPU without its slices.
 fn emptied(room: &GpuRoom) -> GpuRoom {
-    GpuRoom { free: room.capacity, free_compute: Permille::WHOLE, occupied: false, ..room.clone() }
+    GpuRoom {
+        free: room.capacity,
+        free_compute: Permille::WHOLE,
+        kept: Permille::ZERO,
+        occupied: false,
+        ..room.clone()
+    }
 }
 
 fn fit(rooms: &[GpuRoom], demand: Demand) -> Option<Vec<PlacedPart>> {

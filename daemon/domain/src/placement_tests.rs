@@ -21,6 +21,7 @@ fn room(index: u32, used: u32) -> GpuRoom {
         capacity,
         free: capacity.saturating_sub(capacity.part(permille(used))),
         free_compute: permille(1000 - used),
+        kept: Permille::ZERO,
         occupied: used > 0,
         obstacle: None,
         cordon: None,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuSelector, SliceName};
+use crate::jobs::ProjectName;
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
 
@@ -166,6 +167,8 @@ pub struct SliceRequest {
     pub latency: Option<Latency>,
     /// The owner's gang with whose slices it has its turns, if any.
     pub gang: Option<GangName>,
+    /// Project that the slice counts for; `None` lets the daemon choose one of the owner's.
+    pub project: Option<ProjectName>,
     /// GPUs to use; if empty, the daemon chooses. A part on several GPUs is an equal part of each.
     pub gpus: Vec<GpuSelector>,
     /// True if the slice ends with its last process.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuUuid, HostPid, SliceName};
-use crate::jobs::MemberId;
+use crate::jobs::{MemberId, ProjectName};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -57,6 +57,9 @@ pub struct Slice {
     /// The job member that the slice was created for. Its size is the job's, and it ends with the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<MemberId>,
+    /// The project that the slice counts for, if it is no job's and its owner is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectName>,
     /// Uid of the user that owns it.
     pub owner_uid: u32,
     /// Time of creation, in milliseconds since the Unix epoch.

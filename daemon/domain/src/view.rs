@@ -10,6 +10,7 @@ use crate::compute::{GangName, Latency, Priority, Waits, Why};
 use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
+use crate::jobs::ProjectName;
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -221,6 +222,9 @@ pub struct SliceView {
     /// The owner's gang with whose slices it has its turns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,
+    /// Project that it counts for, if it is no job's and the node has projects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectName>,
     /// True if launches are held.
     pub frozen: bool,
     /// State of its compute at the last decision.

@@ -11,6 +11,7 @@ use tranche_domain::jobs::{
 };
 use tranche_shm::crash::point;
 
+use crate::claims::JobClaims;
 use crate::clock::{Clock, Now};
 use crate::error::{JobsError, OpenError};
 use crate::folder::Folders;
@@ -69,6 +70,7 @@ impl<S: JobSite> JobController<S> {
             tracing::debug!(%error, "no room is held for what is kept of jobs");
         }
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
+        site.set_claims(JobClaims::of(&state.scheduler));
         let state = Mutex::new(state);
         Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, state })
     }
@@ -135,6 +137,7 @@ impl<S: JobSite> JobController<S> {
             };
             let _ = undone;
         })?;
+        self.site.set_claims(JobClaims::of(&state.scheduler));
         self.bell.notify_one();
         Ok(())
     }
@@ -155,7 +158,9 @@ impl<S: JobSite> JobController<S> {
         self.save(&mut state).inspect_err(|_| {
             state.unsaved.projects_gone.retain(|gone| gone != name.as_str());
             let _ = state.scheduler.set_project(project, true);
-        })
+        })?;
+        self.site.set_claims(JobClaims::of(&state.scheduler));
+        Ok(())
     }
 
     // Jobs

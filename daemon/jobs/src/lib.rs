@@ -8,6 +8,7 @@
 //!   submitter, outlives the daemon, and records the outcome.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod clock;
 mod controller;
 mod error;
@@ -27,6 +28,7 @@ mod state;
 mod store;
 mod views;
 
+pub use claims::JobClaims;
 pub use clock::ClockReading;
 pub use controller::{JobController, Requester};
 pub use error::{JobsError, OpenError};

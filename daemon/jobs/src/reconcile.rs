@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus};
 use tranche_shm::crash::point;
 
+use crate::claims::JobClaims;
 use crate::clock::{JobTime, Now};
 use crate::controller::JobController;
 use crate::lifecycle::{self, Begin};
@@ -110,7 +111,7 @@ impl<S: JobSite> JobController<S> {
     /// One round: decides and saves; returns the actions to carry out.
     fn round(&self, late: bool) -> Vec<Action> {
         let members = self.state().supervised.keys().copied().collect();
-        let gpus = self.site.gpus(&members);
+        let (gpus, slices) = (self.site.gpus(&members), self.site.user_slices());
         let mut state = self.state();
         // An absent GPU takes no new members.
         let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
@@ -120,6 +121,7 @@ impl<S: JobSite> JobController<S> {
                 here.map_or((MilliGpus::ONE, Vec::new()), |gpu| (gpu.outside, gpu.targets.clone()));
             state.scheduler.set_outside(uuid, outside, targets);
         }
+        state.scheduler.set_user_slices(slices);
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
             self.stop_overdue(&mut state, now.moment());
@@ -127,6 +129,7 @@ impl<S: JobSite> JobController<S> {
             forgotten.iter().for_each(|id| state.remove(*id));
         }
         state.decide(now);
+        self.site.set_claims(JobClaims::of(&state.scheduler));
         if state.dirty.is_empty()
             && state.actions.is_empty()
             && state.unsaved.is_empty()
@@ -166,7 +169,13 @@ impl<S: JobSite> JobController<S> {
             Action::Start { member, gpus } => {
                 tokio::spawn(lifecycle::supervise(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
-            Action::Stop { member, .. } => {
+            Action::Stop { member, by } => {
+                let slice = self.state().scheduler.user_slice(member).cloned();
+                if let Some(slice) = slice {
+                    let (controller, reason) = (Arc::clone(self), self.reason_to_end(by));
+                    tokio::spawn(async move { controller.site.end_user_slice(&slice, reason).await });
+                    return;
+                }
                 point("jobs: leaving");
                 self.record_event(member, What::Preempted);
                 if let Some(supervised) = self.state().supervised.get(&member) {
@@ -174,6 +183,14 @@ impl<S: JobSite> JobController<S> {
                 }
             }
         }
+    }
+
+    /// Reason for ending a user's slice for this member, for the slice's owner.
+    fn reason_to_end(&self, by: MemberId) -> String {
+        let state = self.state();
+        let spec = state.entries.get(&by.job).map(|entry| &entry.spec);
+        let job = spec.map_or_else(|| "a job".into(), |spec| format!("job {}/{}", spec.project, spec.name));
+        format!("it was beyond its project's quota, and {job} is within its own")
     }
 
     /// Stops members that exceed a limit.

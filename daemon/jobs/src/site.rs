@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
 
+use crate::claims::JobClaims;
 use crate::clock::ClockReading;
 use crate::record::JobOwner;
 
@@ -24,8 +25,18 @@ pub struct JobSlice {
 /// Operations on the GPUs, slices and processes of a node.
 pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
-    /// That part is the slices of anything but these members, or all of a GPU that takes no slices.
+    /// That part is the slices of pods and of other members than these, or all of a GPU that takes no slices.
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu>;
+
+    /// Slices of users that neither a job nor a pod owns.
+    fn user_slices(&self) -> Vec<UserSlice>;
+
+    /// Puts the claims of jobs on users' slices in force.
+    fn set_claims(&self, claims: JobClaims);
+
+    /// Ends a user's slice with its processes, after SIGTERM and the default grace; returns once it is gone. A newer
+    /// slice of the same name is left alone. The reason is for the slice's owner.
+    fn end_user_slice(&self, slice: &UserSlice, reason: String) -> impl Future<Output = ()> + Send;
 
     /// Creates a slice for a member of a job with this specification.
     ///

@@ -152,8 +152,8 @@ impl ControllerState {
             Action::Stop { member, by } => {
                 let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
                 self.give_reason(*member, StopReason::Preempted(by.project, by.name));
-                if let Some(entry) = self.entries.get(&member.job) {
-                    *self.preempted.entry(entry.spec.project.clone()).or_default() += 1;
+                if let Some(job) = self.scheduler.jobs().get(&member.job) {
+                    *self.preempted.entry(job.spec.project.clone()).or_default() += 1;
                 }
             }
         }

@@ -48,19 +48,21 @@ impl<S: JobSite> JobController<S> {
     pub fn projects(&self) -> Vec<ProjectView> {
         let state = self.state();
         let (mut running, mut queued) = (BTreeMap::new(), BTreeMap::new());
-        for (id, job) in state.scheduler.jobs() {
+        for (id, job) in state.scheduler.jobs().iter().filter(|(id, _)| state.entries.contains_key(id)) {
             let counts =
                 if state.scheduler.members(*id).next().is_some() { &mut running } else { &mut queued };
             *counts.entry(&job.spec.project).or_insert(0) += 1;
         }
+        let implicit = state.scheduler.implicit_project();
         let count = |of: &BTreeMap<_, u32>, project: &Project| of.get(&project.name).copied().unwrap_or(0);
         let view = |project: &Project| ProjectView {
             project: project.clone(),
+            implicit: implicit.is_some_and(|implicit| implicit.name == project.name),
             allocated: state.scheduler.used(&project.name),
             running: count(&running, project),
             queued: count(&queued, project),
         };
-        state.scheduler.projects().map(view).collect()
+        state.scheduler.projects().chain(implicit).map(view).collect()
     }
 
     /// All projects with their metrics.

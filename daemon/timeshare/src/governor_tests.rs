@@ -59,6 +59,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         priority: Priority::DEFAULT,
         latency: None,
         gang: None,
+        project: None,
         frozen: false,
         ephemeral: false,
         pod: None,

@@ -64,6 +64,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             priority: wire.priority.try_into()?,
             latency: wire.latency_us.map(TryInto::try_into).transpose()?,
             gang: wire.gang.map(|name| name.parse()).transpose()?,
+            project: wire.project.map(|name| name.parse()).transpose()?,
             gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
@@ -87,6 +88,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             priority: request.priority.get().into(),
             latency_us: request.latency.map(Latency::micros),
             gang: request.gang.map(String::from),
+            project: request.project.map(String::from),
             pod: request.pod.map(Into::into),
         }
     }
@@ -138,6 +140,7 @@ mod tests {
             priority: Priority::new(-7),
             latency: Some(Latency::LEAST),
             gang: Some("ranks".parse().unwrap()),
+            project: Some("vision".parse().unwrap()),
             mode: ComputeMode::Strict,
             gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
             ephemeral: true,

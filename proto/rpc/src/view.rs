@@ -26,7 +26,7 @@ mirror! {
     view::ForeignProcessView = v1::ForeignProcessView { pid, command; used: used_bytes }
 
     view::SliceView = v1::SliceView {
-        name, share, devices, priority, gang, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
+        name, share, devices, priority, gang, project, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
         tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids;
         mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us;
         in waits: Waits { count: waits, late: late_waits, longest_us: longest_wait_us }

@@ -89,6 +89,9 @@ pub struct SliceView {
     /// The gang with which it has its turns, if any.
     #[serde(default)]
     pub gang: Option<String>,
+    /// The project that it counts for, if any.
+    #[serde(default)]
+    pub project: Option<String>,
     /// Its waits for the GPU, counted if it has such a target.
     #[serde(default)]
     pub waits: WaitsView,

@@ -101,6 +101,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
         latency: if flags & 8 > 0 { Latency::try_from(input.number()? as u32).ok() } else { None },
         gang: (flags & 64 > 0).then(|| "ranks".parse().expect("a label")),
+        project: None,
         gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,
         pod: None,

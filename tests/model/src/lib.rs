@@ -53,6 +53,7 @@ mod units;
 #[path = "../../../proto/shm/src/usage.rs"]
 pub mod usage;
 
+#[allow(dead_code, reason = "no process of the model ends while no daemon runs")]
 #[path = "../../../daemon/slices/src/slice_runtime/account.rs"]
 mod account;
 #[path = "../../../daemon/slices/src/slice_runtime/common.rs"]

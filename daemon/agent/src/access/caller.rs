@@ -10,6 +10,7 @@ use tranche_domain::slice::ProcessId;
 
 use super::connections::ConnectionActivity;
 use crate::failure::RequestFailure;
+use tranche_jobs::Requester;
 use tranche_linux::process::{self, Process};
 
 /// Client of a call.
@@ -35,6 +36,11 @@ impl Caller {
         // Checked last: only if the pid still belongs to the client, so does the command that was read.
         let same = self.process.is_some_and(|id| Process::reopen(id).is_ok());
         actor.by(pid, if same { &command } else { "" })
+    }
+
+    /// The user, for requests about jobs and projects.
+    pub(crate) const fn requester(&self) -> Requester {
+        Requester { uid: self.uid, admin: matches!(self.standing, PeerRole::Operator) }
     }
 
     /// Process that connected, by pid and start time.

@@ -38,6 +38,8 @@ impl Agent {
         let mut core = self.core();
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
+        let project = core.claims.project_for(caller.requester(), request.project.as_ref())?;
+        let request = &SliceRequest { project, ..request.clone() };
         self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
-use tranche_domain::access::{PeerRole, Verb};
+use tranche_domain::access::Verb;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
 use tranche_jobs::{JobOwner, JobsError, LogFrom, Requester};
@@ -78,7 +78,7 @@ impl Jobs for JobsService {
 
     async fn submit_job(&self, request: Request<v1::SubmitJobRequest>) -> Answer<v1::JobView> {
         let caller = caller(&request)?;
-        let (asker, owner) = (asker(&caller), JobOwner { uid: caller.uid, gid: caller.gid });
+        let (asker, owner) = (caller.requester(), JobOwner { uid: caller.uid, gid: caller.gid });
         let submission = Submission::try_from(request.into_inner())?;
         let (project, name) = (submission.spec.project.clone(), submission.spec.name.clone());
         self.with(move |desk| desk.submit(submission, owner, asker)).await?;
@@ -87,7 +87,7 @@ impl Jobs for JobsService {
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsResponse> {
-        let asker = asker(&caller(&request)?);
+        let asker = caller(&request)?.requester();
         let JobListing { project, name } = request.into_inner().try_into()?;
         let jobs = self.with(move |desk| desk.jobs(project.as_ref(), name.as_ref(), asker)).await?;
         Ok(Response::new(v1::ListJobsResponse { jobs: jobs.into_iter().map(Into::into).collect() }))
@@ -96,7 +96,7 @@ impl Jobs for JobsService {
     async fn suspend_job(&self, request: Request<v1::SuspendJobRequest>) -> Answer<v1::JobView> {
         let caller = caller(&request)?;
         let v1::SuspendJobRequest { project, name } = request.into_inner();
-        let answer = self.suspend(&project, &name, true, asker(&caller)).await?;
+        let answer = self.suspend(&project, &name, true, caller.requester()).await?;
         self.changed(EventKind::JobSuspended, &caller, format!("job {name} of project {project}"));
         Ok(answer)
     }
@@ -104,14 +104,14 @@ impl Jobs for JobsService {
     async fn resume_job(&self, request: Request<v1::ResumeJobRequest>) -> Answer<v1::JobView> {
         let caller = caller(&request)?;
         let v1::ResumeJobRequest { project, name } = request.into_inner();
-        let answer = self.suspend(&project, &name, false, asker(&caller)).await?;
+        let answer = self.suspend(&project, &name, false, caller.requester()).await?;
         self.changed(EventKind::JobResumed, &caller, format!("job {name} of project {project}"));
         Ok(answer)
     }
 
     async fn delete_job(&self, request: Request<v1::DeleteJobRequest>) -> Answer<v1::DeleteJobResponse> {
         let caller = caller(&request)?;
-        let asker = asker(&caller);
+        let asker = caller.requester();
         let v1::DeleteJobRequest { project, name } = request.into_inner();
         let (project, name) = names(&project, &name)?;
         let told = format!("job {name} of project {project}");
@@ -124,7 +124,7 @@ impl Jobs for JobsService {
 
     async fn follow_log(&self, request: Request<v1::FollowLogRequest>) -> Answer<Self::FollowLogStream> {
         let caller = caller(&request)?;
-        let (asker, follower) = (asker(&caller), self.gate.follow(&caller)?);
+        let (asker, follower) = (caller.requester(), self.gate.follow(&caller)?);
         let v1::FollowLogRequest { project, name, member, last_lines, follow } = request.into_inner();
         let (project, name) = names(&project, &name)?;
         let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
@@ -251,10 +251,6 @@ impl JobsService {
             };
         }
     }
-}
-
-fn asker(caller: &Caller) -> Requester {
-    Requester { uid: caller.uid, admin: caller.standing == PeerRole::Operator }
 }
 
 fn names(project: &str, name: &str) -> Result<(ProjectName, JobName), BadMessage> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tranche_domain::compute::{GangName, Latency, Priority};
 use tranche_domain::id::{GpuSelector, SliceName};
+use tranche_domain::jobs::ProjectName;
 use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -34,6 +35,9 @@ pub struct SizeArgs {
     /// Gang of the slice: those of one owner and gang have their turns on the GPU at the same time
     #[arg(long, value_name = "NAME")]
     pub gang: Option<GangName>,
+    /// Project that the slice counts for [default: one of yours, else `default`]
+    #[arg(long, short, value_name = "PROJECT")]
+    pub project: Option<ProjectName>,
     /// Use of compute beyond the request
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
@@ -56,6 +60,7 @@ impl SizeArgs {
             priority: Priority::DEFAULT,
             latency: None,
             gang: None,
+            project: None,
             mode: Mode::Fair,
             gpu: Vec::new(),
             wait: None,
@@ -79,6 +84,7 @@ impl SizeArgs {
             priority: self.priority,
             latency: self.latency,
             gang: self.gang.clone(),
+            project: self.project.clone(),
             gpus: self.gpu.clone(),
             ephemeral: false,
             pod: None,

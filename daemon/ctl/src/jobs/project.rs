@@ -163,12 +163,18 @@ fn file() -> Option<PathBuf> {
     Some(folder.join("tranche/project"))
 }
 
+/// Projects that take jobs: those that an administrator made.
+fn made(daemon: &mut Daemon) -> Result<Vec<ProjectName>, Failure> {
+    let made = daemon.projects()?.into_iter().filter(|view| !view.implicit);
+    Ok(made.map(|view| view.project.name).collect())
+}
+
 /// The selected default project.
 pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure> {
     let Some(path) = file() else { return Ok(None) };
     let text = fs::read_to_string(&path).unwrap_or_default();
     let Ok(name) = text.trim().parse::<ProjectName>() else { return Ok(None) };
-    match daemon.projects()?.iter().any(|view| view.project.name == name) {
+    match made(daemon)?.contains(&name) {
         true => Ok(Some(name)),
         false => Err(Failure::ChosenProject { name: name.to_string(), path }),
     }
@@ -182,7 +188,7 @@ pub(super) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<
     if let Some(name) = chosen(daemon)? {
         return Ok(name);
     }
-    let mut names: Vec<ProjectName> = daemon.projects()?.into_iter().map(|view| view.project.name).collect();
+    let mut names = made(daemon)?;
     match names.len() {
         1 => Ok(names.remove(0)),
         _ => Err(Failure::WhichProject(names.iter().map(ToString::to_string).collect())),

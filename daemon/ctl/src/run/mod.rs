@@ -11,9 +11,10 @@ mod supervision;
 
 use std::env;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::prctl;
+use tranche_domain::event::EventKind;
 use tranche_domain::id::SliceName;
 use tranche_domain::request::SliceRequest;
 use tranche_rpc::v1::EnterSliceResponse;
@@ -32,10 +33,31 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     // Set before the first child: orphans are then reparented to this process and stay in the slice.
     prctl::set_child_subreaper(true)
         .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
+    let begun = SystemTime::now();
     let entered = enter(args, socket)?;
     shim::check(&entered.preload_path)?;
     let environment = environment::within(env::vars_os(), &entered);
-    Ok(supervision::supervise(&args.command, &environment)?)
+    let report_preemption = || {
+        if let Some(slice) = slice_of(Path::new(&entered.socket_path))
+            && let Some(reason) = preemption(socket, &slice, begun)
+        {
+            eprintln!("tranche run: slice {slice} ends: {}", crate::out::visible_lines(&reason));
+        }
+    };
+    Ok(supervision::supervise(&args.command, &environment, report_preemption)?)
+}
+
+/// Reason of a preemption of the slice since `begun`, if there was one.
+fn preemption(socket: &Path, slice: &SliceName, begun: SystemTime) -> Option<String> {
+    let begun_ms = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let mut reason = None;
+    let seen = Daemon::connect(socket).ok()?.events(Some(slice), false, |event| {
+        if event.kind == EventKind::SlicePreempted && u128::from(event.time_unix_ms) >= begun_ms {
+            reason = Some(event.evidence);
+        }
+        Ok(())
+    });
+    seen.ok().and(reason)
 }
 
 /// Enters the slice, creating one if none is named, which then ends with this process.

@@ -30,10 +30,12 @@ const FORWARDED: [Signal; 6] =
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Runs `command` in `environment` until it and all its descendants have ended.
-/// Returns its exit status, or 128 plus the number of the signal that ended it.
+/// Returns its exit status, or 128 plus the number of the signal that ended it. `terminated` is called once, after the
+/// first SIGTERM was passed on.
 pub(super) fn supervise(
     command: &[OsString],
     environment: &BTreeMap<OsString, OsString>,
+    terminated: impl FnOnce(),
 ) -> Result<u8, RunError> {
     keep_exit_statuses()?;
     let mut mask = SigSet::from_iter(FORWARDED);
@@ -42,7 +44,7 @@ pub(super) fn supervise(
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(kernel("listen for signals"))?;
     let program = spawn(command, environment, &mask_before)?;
-    Family { program, ended: None, announced: false }.await_all(&signals)
+    Family { program, ended: None, announced: false }.await_all(&signals, terminated)
 }
 
 fn kernel(attempt: &'static str) -> impl Fn(Errno) -> RunError {
@@ -112,12 +114,16 @@ struct Family {
 }
 
 impl Family {
-    fn await_all(mut self, signals: &SignalFd) -> Result<u8, RunError> {
+    fn await_all(mut self, signals: &SignalFd, terminated: impl FnOnce()) -> Result<u8, RunError> {
+        let mut terminated = Some(terminated);
         while !self.reap()? {
             self.announce();
             self.sleep(signals)?;
             while let Some(signal) = signals.read_signal().map_err(kernel("read a signal"))? {
                 self.pass_on(&signal);
+                if Signal::SIGTERM as u32 == signal.ssi_signo {
+                    terminated.take().into_iter().for_each(|terminated| terminated());
+                }
             }
         }
         let (_, status) = self.ended.expect("no process is left, so the program has ended");

@@ -46,6 +46,8 @@ fn every_option_reaches_the_daemon() {
         "-9",
         "--gang",
         "ranks",
+        "--project",
+        "vision",
         "--latency",
         "2500us",
     ];
@@ -66,6 +68,7 @@ fn every_option_reaches_the_daemon() {
             pod: None,
             latency_us: Some(2_500),
             gang: Some("ranks".into()),
+            project: Some("vision".into()),
         }
     );
 }

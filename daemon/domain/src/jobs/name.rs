@@ -18,6 +18,13 @@ word! {
     |text| text.len() <= 31 && is_part(text)
 }
 
+impl ProjectName {
+    /// Project of slices whose owners are in no project.
+    pub fn default_project() -> Self {
+        "default".parse().expect("it is a valid name")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::string::ToString;

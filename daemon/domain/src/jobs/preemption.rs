@@ -14,6 +14,9 @@
 //! the freed GPUs are of no use to the job, training elsewhere is stopped as well, so that the project's use
 //! stays the same.
 //!
+//! A slice that a user has without a job is preempted only for a job within its project's quota, and rather than it a
+//! job that frees as much: the job starts again by itself.
+//!
 //! A victim's project does not fall below its quota while another choice exists. A job larger than its
 //! project's excess may take it below; the quota that is freed in this way is then guaranteed to it again.
 
@@ -102,8 +105,10 @@ impl QuotaScheduler {
     /// The members that this preemptor may preempt, each considered alone.
     fn candidates_for<'a>(&'a self, preemptor: &Preemptor<'a>, borrowers: &Borrowers<'a>) -> Vec<Victim<'a>> {
         if preemptor.displaces_its_own() {
-            let own =
-                self.staying(preemptor.account).into_iter().filter(|own| !own.job.spec.is_non_preemptible());
+            let own = self
+                .staying(preemptor.account)
+                .into_iter()
+                .filter(|own| !own.job.spec.is_non_preemptible() && !own.is_slice());
             let others = borrowers.members.iter().map(|(_, victim)| *victim);
             return own.chain(others.filter(|other| !preemptor.is(other.project()))).collect();
         }
@@ -113,6 +118,7 @@ impl QuotaScheduler {
             return Vec::new();
         }
         let asked = borrowers.members.iter().filter(|(without, _)| entitled || *without > level);
-        asked.map(|(_, victim)| *victim).filter(|victim| !preemptor.is(victim.project())).collect()
+        let others = asked.map(|(_, victim)| *victim).filter(|victim| !preemptor.is(victim.project()));
+        others.filter(|victim| entitled || !victim.is_slice()).collect()
     }
 }

@@ -100,6 +100,8 @@ pub(super) type QueueKey = (Reverse<Priority>, JobId);
 #[derive(Clone, Debug)]
 pub(super) struct ProjectAccount {
     pub(super) project: Project,
+    /// True for the default project while no administrator made it.
+    pub(super) implicit: bool,
     /// GPUs used by its members, stopping ones not counted.
     pub(super) used: MilliGpus,
     /// Part of `used` that belongs to non-preemptible jobs.
@@ -113,6 +115,7 @@ impl ProjectAccount {
     pub(super) fn new(project: Project) -> Self {
         Self {
             project,
+            implicit: false,
             used: MilliGpus::ZERO,
             non_preemptible: MilliGpus::ZERO,
             names: BTreeMap::new(),

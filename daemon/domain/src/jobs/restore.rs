@@ -30,7 +30,8 @@ impl QuotaScheduler {
 
     /// The bindings of all jobs.
     pub fn all_saved_bindings(&self) -> Vec<SavedBinding> {
-        self.bindings.iter().map(|(member, binding)| self.save(*member, binding)).collect()
+        let of_jobs = self.bindings.iter().filter(|(member, _)| !member.job.is_slice());
+        of_jobs.map(|(member, binding)| self.save(*member, binding)).collect()
     }
 
     fn save(&self, member: MemberId, binding: &Binding) -> SavedBinding {

@@ -12,6 +12,7 @@ use super::name::{JobName, ProjectName};
 use super::pool::{GpuPool, PoolGpu, PoolIndex};
 use super::project::{Project, ProjectAccount, ProjectRefusal, QueueKey};
 use super::refusal::JobRefusal;
+use super::user_slice::UserSlices;
 use crate::compute::Latency;
 use crate::id::GpuUuid;
 
@@ -23,6 +24,7 @@ pub struct QuotaScheduler {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) bindings: BTreeMap<MemberId, Binding>,
     pub(super) reserved: Option<GpuReservation>,
+    pub(super) slices: UserSlices,
     pub(super) next_job: u64,
     next_order: u64,
 }
@@ -85,9 +87,9 @@ impl QuotaScheduler {
 
     // Projects
 
-    /// All projects, by name.
+    /// All projects that administrators made, by name.
     pub fn projects(&self) -> impl Iterator<Item = &Project> {
-        self.accounts.values().map(|account| &account.project)
+        self.accounts.values().filter(|account| !account.implicit).map(|account| &account.project)
     }
 
     /// The project with this name.
@@ -95,8 +97,8 @@ impl QuotaScheduler {
     /// # Errors
     /// If no project has that name.
     pub fn project(&self, name: &ProjectName) -> Result<&Project, ProjectRefusal> {
-        let account = self.accounts.get(name).ok_or_else(|| ProjectRefusal::Unknown(name.clone()))?;
-        Ok(&account.project)
+        let account = self.accounts.get(name).filter(|account| !account.implicit);
+        Ok(&account.ok_or_else(|| ProjectRefusal::Unknown(name.clone()))?.project)
     }
 
     /// GPUs used by a project, members in phase [`Phase::Stopping`] not counted.
@@ -123,9 +125,10 @@ impl QuotaScheduler {
             return Err(ProjectRefusal::TooMuch { sum, capacity });
         }
         match self.accounts.get_mut(&project.name) {
-            Some(account) => account.project = project,
+            Some(account) => (account.project, account.implicit) = (project, false),
             None => drop(self.accounts.insert(project.name.clone(), ProjectAccount::new(project))),
         }
+        self.set_default_quota();
         Ok(())
     }
 
@@ -136,7 +139,11 @@ impl QuotaScheduler {
     pub fn remove_project(&mut self, name: &ProjectName) -> Result<(), ProjectRefusal> {
         self.project(name)?;
         match self.accounts.get(name).map_or(0, |account| account.names.len()) {
-            0 => drop(self.accounts.remove(name)),
+            0 => {
+                self.drop_user_slices_of(name);
+                self.accounts.remove(name);
+                self.set_default_quota();
+            }
             jobs => return Err(ProjectRefusal::InUse { name: name.clone(), jobs }),
         }
         Ok(())
@@ -144,7 +151,7 @@ impl QuotaScheduler {
 
     // Jobs
 
-    /// All jobs, in order of submission.
+    /// All jobs, in order of submission, and users' slices after them.
     pub const fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
     }

@@ -4,6 +4,7 @@ mod oracle;
 mod properties;
 mod rules;
 mod scenario;
+mod user_slices;
 
 use core::num::NonZeroU32;
 use std::collections::BTreeSet;
@@ -12,7 +13,9 @@ use std::vec;
 use std::vec::Vec;
 
 use super::scheduler::{Exit, Phase, QuotaScheduler};
-use super::{Action, JobId, JobKind, JobSpec, MemberId, MilliGpus, PoolGpu, Project, ProjectName, Size};
+use super::{
+    Action, JobId, JobKind, JobSpec, MemberId, MilliGpus, PoolGpu, Project, ProjectName, Size, UserSlice,
+};
 use crate::compute::Priority;
 use crate::id::GpuUuid;
 use crate::request::Share;
@@ -62,6 +65,7 @@ pub(super) struct World {
     /// True if stopped members stay until a test lets them exit.
     pub(super) slow: bool,
     pub(super) stopped: Vec<String>,
+    pub(super) users: Vec<UserSlice>,
 }
 
 impl core::fmt::Debug for World {
@@ -91,7 +95,7 @@ impl World {
         for (name, quota) in projects {
             scheduler.set_project(project(name, quota), false).unwrap();
         }
-        Self { scheduler, slow: false, stopped: Vec::new() }
+        Self { scheduler, slow: false, stopped: Vec::new(), users: Vec::new() }
     }
 
     pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: JobKind) -> JobId {
@@ -121,11 +125,24 @@ impl World {
         for one in actions {
             if let Action::Stop { member, .. } = one {
                 self.stopped.push(self.name(*member));
+                if !self.slow && self.end_user_slice(*member) {
+                    continue;
+                }
                 if !self.slow {
                     self.scheduler.member_exited(*member, Exit::Requeued);
                 }
             }
         }
+    }
+
+    /// Ends the slice behind a member; false if it is a job's.
+    pub(super) fn end_user_slice(&mut self, member: MemberId) -> bool {
+        let Some(name) = self.scheduler.user_slice(member).map(|slice| slice.name.clone()) else {
+            return false;
+        };
+        self.users.retain(|slice| slice.name != name);
+        self.scheduler.set_user_slices(self.users.clone());
+        true
     }
 
     pub(super) fn name(&self, member: MemberId) -> String {

@@ -174,7 +174,9 @@ pub struct ProjectView {
     /// Quota, limits and members.
     #[serde(flatten)]
     pub project: Project,
-    /// GPUs used by its jobs, stopping members not counted.
+    /// True for the default project while no administrator made it; it takes no jobs.
+    pub implicit: bool,
+    /// GPUs used by its jobs and by slices without a job, stopping ones not counted.
     pub allocated: MilliGpus,
     /// Number of running jobs.
     pub running: u32,

@@ -1,15 +1,19 @@
 //! Reasons for which a job waits, in words that its owner can act on.
 
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt;
 
 use super::amount::MilliGpus;
 use super::job::{Job, JobId, MemberId, Size};
-use super::name::JobName;
+use super::name::{JobName, ProjectName};
 use super::pool::GpuConstraints;
 use super::project::{ProjectAccount, QueueKey};
 use super::scheduler::{Phase, QuotaScheduler};
 use crate::compute::Latency;
+use crate::id::SliceName;
 
 /// Reason for which no further member of a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +22,8 @@ pub enum Wait {
     Suspended,
     /// The maximum number of members runs already.
     Parallelism(u32),
-    /// Preempted members still occupy its GPUs.
-    Leaving(Vec<MemberId>),
+    /// Preempted jobs and slices still occupy its GPUs.
+    Leaving(Vec<Holder>),
     /// Another job of the project comes first.
     Behind(JobName),
     /// Non-preemptible jobs of the project use up its quota.
@@ -40,7 +44,12 @@ pub enum Wait {
         gpus: Vec<u32>,
     },
     /// Within the quota; no GPU or island has enough contiguous room.
-    Scattered(Size),
+    Scattered {
+        /// GPUs of a member.
+        size: Size,
+        /// Jobs and slices that have most of the GPUs, at most [`MOST_HOLDERS`].
+        holders: Vec<Holder>,
+    },
     /// Too few GPUs can hold its latency target beside those of the slices there.
     Latency(Latency),
     /// It would borrow, and its claim is no stronger than that of the members that run.
@@ -49,7 +58,34 @@ pub enum Wait {
         used: MilliGpus,
         /// Quota of its project.
         quota: MilliGpus,
+        /// Jobs and slices that have most of the GPUs, at most [`MOST_HOLDERS`].
+        holders: Vec<Holder>,
     },
+}
+
+/// Largest number of holders in a reason.
+const MOST_HOLDERS: usize = 3;
+
+/// A job or a user's slice that has GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// Job of a project.
+    Job(ProjectName, JobName),
+    /// Slice of the user with this uid.
+    Slice(SliceName, u32),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(project, job) => write!(f, "job {project}/{job}"),
+            Self::Slice(slice, uid) => write!(f, "slice {slice} of uid {uid}"),
+        }
+    }
+}
+
+fn list(holders: &[Holder]) -> String {
+    holders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Wait {
@@ -57,8 +93,9 @@ impl fmt::Display for Wait {
         match self {
             Self::Suspended => f.write_str("suspended; `tranche resume` lets it go on"),
             Self::Parallelism(running) => write!(f, "{running} of its members run, as many as may at once"),
-            Self::Leaving(members) => {
-                write!(f, "its GPUs are being left by {} preempted member(s)", members.len())
+            Self::Leaving(holders) if holders.is_empty() => f.write_str("its GPUs are being left"),
+            Self::Leaving(holders) => {
+                write!(f, "its GPUs are being left by what was preempted: {}", list(holders))
             }
             Self::Behind(name) => write!(f, "{name} is before it in the project's queue"),
             Self::NonPreemptibleQuota { non_preemptible, quota } => write!(
@@ -75,22 +112,28 @@ impl fmt::Display for Wait {
                 let gpus: Vec<_> = gpus.iter().map(|gpu| alloc::format!("{gpu}")).collect();
                 write!(f, "within the quota; GPU {} is kept for it as it empties", gpus.join(", "))
             }
-            Self::Scattered(size) => {
+            Self::Scattered { size, holders } => {
                 write!(
                     f,
                     "within the quota; {size} GPUs are not free in one piece, and no project has to give back"
-                )
+                )?;
+                held(f, holders)
             }
             Self::Latency(target) => write!(
                 f,
                 "no GPU that it may use can hold a latency of {target} beside the latency targets of the slices there; \
                  `tranche list` and `tranche slice list` show them"
             ),
-            Self::NothingIdle { used, quota } => {
-                write!(f, "the project has {used} GPUs of its quota of {quota}, and none is idle to borrow")
+            Self::NothingIdle { used, quota, holders } => {
+                write!(f, "the project has {used} GPUs of its quota of {quota}, and none is idle to borrow")?;
+                held(f, holders)
             }
         }
     }
+}
+
+fn held(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
+    if holders.is_empty() { Ok(()) } else { write!(f, "; most is held by {}", list(holders)) }
 }
 
 impl QuotaScheduler {
@@ -112,13 +155,39 @@ impl QuotaScheduler {
         Some(before.map(Wait::Behind).unwrap_or_else(|| self.wait_of_head(account, job, id)))
     }
 
-    /// The stopping members on the GPUs of a claimed one.
-    fn leaving_for(&self, member: MemberId) -> Vec<MemberId> {
+    /// Preempted jobs and slices on the GPUs of a claimed member.
+    fn leaving_for(&self, member: MemberId) -> Vec<Holder> {
         let Some(place) = self.bindings.get(&member) else { return Vec::new() };
         let leaving = self.bindings.iter().filter(|(_, binding)| binding.phase == Phase::Stopping);
         let here =
             leaving.filter(|(_, binding)| binding.indices.iter().any(|index| place.indices.contains(index)));
-        here.map(|(member, _)| *member).collect()
+        let holders: BTreeSet<Holder> = here.filter_map(|(member, _)| self.holder(*member)).collect();
+        holders.into_iter().collect()
+    }
+
+    fn holder(&self, member: MemberId) -> Option<Holder> {
+        match self.user_slice(member) {
+            Some(slice) => Some(Holder::Slice(slice.name.clone(), slice.owner_uid)),
+            None => {
+                let spec = &self.jobs.get(&member.job)?.spec;
+                Some(Holder::Job(spec.project.clone(), spec.name.clone()))
+            }
+        }
+    }
+
+    /// Jobs and slices of other projects that have most of the GPUs.
+    fn largest_holders(&self, project: &ProjectName) -> Vec<Holder> {
+        let mut sums: BTreeMap<JobId, (MilliGpus, MemberId)> = BTreeMap::new();
+        for (member, _) in self.bindings.iter().filter(|(_, binding)| binding.phase == Phase::Running) {
+            let Some(spec) = self.jobs.get(&member.job).map(|job| &job.spec) else { continue };
+            if spec.project != *project {
+                let sum = sums.entry(member.job).or_insert((MilliGpus::ZERO, *member));
+                sum.0 = sum.0.plus(spec.size.total());
+            }
+        }
+        let mut sums: Vec<_> = sums.into_values().collect();
+        sums.sort_by_key(|(sum, member)| (Reverse(*sum), *member));
+        sums.into_iter().take(MOST_HOLDERS).filter_map(|(_, member)| self.holder(member)).collect()
     }
 
     /// Name of the job of equal shape that comes first, if it is another.
@@ -142,12 +211,18 @@ impl QuotaScheduler {
             return Wait::Latency(target);
         }
         match () {
-            () if account.is_guaranteed(&shape) => Wait::Scattered(job.spec.size),
+            () if account.is_guaranteed(&shape) => {
+                Wait::Scattered { size: job.spec.size, holders: self.largest_holders(&account.project.name) }
+            }
             () if shape.non_preemptible => {
                 Wait::NonPreemptibleQuota { non_preemptible: account.non_preemptible, quota }
             }
             () if account.project.weight() == MilliGpus::ZERO => Wait::NoWeight { quota },
-            () => Wait::NothingIdle { used: account.used, quota },
+            () => Wait::NothingIdle {
+                used: account.used,
+                quota,
+                holders: self.largest_holders(&account.project.name),
+            },
         }
     }
 }

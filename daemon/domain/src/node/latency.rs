@@ -12,10 +12,14 @@ use crate::slice::Slice;
 
 impl Node {
     /// Places a demand on GPUs where the request's latency target can be held beside those of others.
-    pub(super) fn place(&self, request: &SliceRequest, demand: Demand) -> Result<Vec<PlacedPart>, Refusal> {
-        let rooms = self.rooms();
+    pub(super) fn place(
+        &self,
+        request: &SliceRequest,
+        demand: Demand,
+        rooms: &[GpuRoom],
+    ) -> Result<Vec<PlacedPart>, Refusal> {
         let Some(target) = request.latency else {
-            return Ok(placement::place(&rooms, demand, &request.gpus)?);
+            return Ok(placement::place(rooms, demand, &request.gpus)?);
         };
         check_mode(request.mode)?;
         let holds = |room: &&GpuRoom| self.hold_latency(room.uuid, target, None).is_ok();
@@ -23,7 +27,7 @@ impl Node {
         if let Ok(places) = placement::place(&apt, demand, &request.gpus) {
             return Ok(places);
         }
-        let places = placement::place(&rooms, demand, &request.gpus)?;
+        let places = placement::place(rooms, demand, &request.gpus)?;
         for place in &places {
             self.hold_latency(place.gpu, target, None)?;
         }
@@ -101,6 +105,7 @@ mod tests {
             priority: crate::compute::Priority::DEFAULT,
             latency: millis.map(|millis| Latency::try_from(millis * 1000).unwrap()),
             gang: None,
+            project: None,
             gpus: Vec::new(),
             ephemeral: false,
             pod: None,

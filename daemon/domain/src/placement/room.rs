@@ -21,6 +21,8 @@ pub struct GpuRoom {
     pub free: Bytes,
     /// Compute that is not committed to a slice.
     pub free_compute: Permille,
+    /// Part that is not free because it is kept for jobs.
+    pub kept: Permille,
     /// True if any slice is on the GPU.
     pub occupied: bool,
     /// Reason for which no slice may be placed here, if any.

@@ -8,6 +8,7 @@ use super::demand::Demand;
 use super::room::GpuRoom;
 use crate::cordon::Cordon;
 use crate::id::{GpuSelector, GpuUuid};
+use crate::units::Permille;
 
 /// Reason for which a demand cannot be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,10 +122,17 @@ fn describe(f: &mut fmt::Formatter<'_>, room: &GpuRoom) -> fmt::Result {
     match (&room.obstacle, &room.cordon) {
         (Some(reason), _) => write!(f, " GPU {} takes no slices ({reason})", room.index),
         (None, Some(cordon)) => write!(f, " GPU {} is {cordon}", room.index),
-        (None, None) => write!(
-            f,
-            " GPU {} has {} of {} and {} of compute free",
-            room.index, room.free, room.capacity, room.free_compute
-        ),
+        (None, None) => {
+            write!(
+                f,
+                " GPU {} has {} of {} and {} of compute free",
+                room.index, room.free, room.capacity, room.free_compute
+            )?;
+            if room.kept == Permille::ZERO {
+                Ok(())
+            } else {
+                write!(f, " (and {} kept for a job)", room.kept)
+            }
+        }
     }
 }

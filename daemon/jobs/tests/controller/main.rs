@@ -76,6 +76,21 @@ async fn refused_job_is_deleted_without_waiting() {
 }
 
 #[tokio::test]
+async fn slice_beyond_its_project_s_quota_ends_for_a_job_within_its_own() {
+    let node = TestNode::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.make_for_user("mine", None, 0);
+    node.make_for_user("borrowed", None, 1);
+    controller.submit(wish("a", "due", "1", "sleep 60")).unwrap();
+    controller.until("a", "due", JobState::Running).await;
+    let told = node.happened();
+    let ended = told.iter().find(|told| told.starts_with("borrowed ends: ")).unwrap();
+    assert!(ended.contains("beyond its project's quota, and job a/due is within its own"), "{ended}");
+    assert_eq!(node.kept(), 0, "nothing is kept once the job runs");
+}
+
+#[tokio::test]
 async fn foreign_slice_of_same_name_blocks_and_survives() {
     let node = TestNode::with_gpus(1);
     let controller = node.controller();

@@ -16,13 +16,13 @@ use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
     JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu, Project,
-    ProjectChange, Size, Submission, TerminationPolicy, Warning,
+    ProjectChange, Size, Submission, TerminationPolicy, UserSlice, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    ClockReading, Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError, Launcher,
-    LogFrom, Requester, Retention,
+    ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
+    Launcher, LogFrom, Requester, Retention,
 };
 
 /// User that runs the tests, as an administrator.
@@ -48,6 +48,8 @@ pub(crate) struct TestSlices {
     /// True if the driver reports no GPU.
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
+    users: Arc<Mutex<BTreeMap<SliceName, UserSlice>>>,
+    claims: Arc<Mutex<JobClaims>>,
 }
 
 /// Offsets of the simulated clocks from the real ones.
@@ -74,6 +76,8 @@ impl TestNode {
             broken: Arc::default(),
             silent: Arc::default(),
             clocks: Arc::default(),
+            users: Arc::default(),
+            claims: Arc::default(),
         };
         Self { folder: tempfile::tempdir().unwrap(), site }
     }
@@ -134,6 +138,25 @@ impl TestNode {
         self.site.open.lock().unwrap().remove(&name.parse().unwrap());
     }
 
+    /// Creates a slice of a user on one whole GPU; those of lower GPUs are older.
+    pub(crate) fn make_for_user(&self, name: &str, project: Option<&str>, gpu: usize) {
+        let slice = UserSlice {
+            name: name.parse().unwrap(),
+            owner_uid: 7,
+            created_unix_ms: gpu as u64,
+            project: project.map(|name| name.parse().unwrap()),
+            gpus: vec![self.site.gpus[gpu].uuid],
+            size: Size::Whole(NonZeroU32::MIN),
+            latency: None,
+        };
+        self.site.users.lock().unwrap().insert(slice.name.clone(), slice);
+    }
+
+    /// Number of GPUs of which a part is kept for jobs.
+    pub(crate) fn kept(&self) -> usize {
+        self.site.claims.lock().unwrap().kept.len()
+    }
+
     pub(crate) fn noted(&self) -> Vec<String> {
         self.site.conditions.lock().unwrap().values().cloned().collect()
     }
@@ -146,6 +169,19 @@ impl TestNode {
 impl JobSite for TestSlices {
     fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
+    }
+
+    fn user_slices(&self) -> Vec<UserSlice> {
+        self.users.lock().unwrap().values().cloned().collect()
+    }
+
+    fn set_claims(&self, claims: JobClaims) {
+        *self.claims.lock().unwrap() = claims;
+    }
+
+    async fn end_user_slice(&self, slice: &UserSlice, reason: String) {
+        self.told.lock().unwrap().push(format!("{} ends: {reason}", slice.name));
+        self.users.lock().unwrap().remove(&slice.name);
     }
 
     fn open(&self, slice: &JobSlice, _: &JobSpec, _: &[GpuUuid], _: JobOwner) -> Result<(), String> {

@@ -87,7 +87,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 
 impl From<ProjectView> for v1::ProjectView {
     fn from(view: ProjectView) -> Self {
-        let ProjectView { project, allocated, running, queued } = view;
+        let ProjectView { project, implicit, allocated, running, queued } = view;
         let gpus = |kind| project.affinity(kind).into_iter().flatten().copied().collect();
         Self {
             training_gpus: gpus(JobKind::Training),
@@ -101,6 +101,7 @@ impl From<ProjectView> for v1::ProjectView {
             allocated_milligpus: allocated.get(),
             running_jobs: running,
             queued_jobs: queued,
+            implicit,
         }
     }
 }
@@ -119,6 +120,7 @@ impl TryFrom<v1::ProjectView> for ProjectView {
         project.members = wire.member_uids.into_iter().collect();
         Ok(Self {
             project,
+            implicit: wire.implicit,
             allocated: MilliGpus::new(wire.allocated_milligpus),
             running: wire.running_jobs,
             queued: wire.queued_jobs,
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!(ProjectWish::try_from(v1::CreateProjectRequest::from(wish.clone())), Ok(wish.clone()));
         assert_eq!(ProjectWish::try_from(v1::UpdateProjectRequest::from(wish.clone())), Ok(wish.clone()));
         let project = wish.project().unwrap();
-        let view = ProjectView { project, allocated: MilliGpus::ONE, running: 2, queued: 3 };
+        let view = ProjectView { project, implicit: true, allocated: MilliGpus::ONE, running: 2, queued: 3 };
         assert_eq!(ProjectView::try_from(v1::ProjectView::from(view.clone())), Ok(view));
     }
 

@@ -10,9 +10,11 @@ use bench::report::Report;
 use nix::sys::signal::Signal;
 use nix::unistd::{getgid, getuid};
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
-use tranche_jobs::{Happened, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester};
+use tranche_jobs::{
+    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester,
+};
 
 use crate::crowd::{Crowd, gpus};
 use crate::disk::{Beside, Place};
@@ -30,6 +32,14 @@ impl JobSite for Still {
     fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         gpus()
     }
+
+    fn user_slices(&self) -> Vec<UserSlice> {
+        Vec::new()
+    }
+
+    fn set_claims(&self, _: JobClaims) {}
+
+    async fn end_user_slice(&self, _: &UserSlice, _: String) {}
 
     fn open(&self, _: &JobSlice, _: &JobSpec, _: &[GpuUuid], _: JobOwner) -> std::result::Result<(), String> {
         Ok(())

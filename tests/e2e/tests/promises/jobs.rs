@@ -3,6 +3,7 @@
 mod full;
 mod launcher;
 mod refused;
+mod slices;
 mod terms;
 
 use std::collections::BTreeSet;

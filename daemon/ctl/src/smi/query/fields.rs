@@ -14,7 +14,7 @@ macro_rules! fields {
 }
 
 /// Fields of `--query-slice`.
-pub static SLICE_FIELDS: [Field<OfSlice>; 37] = fields! {
+pub static SLICE_FIELDS: [Field<OfSlice>; 38] = fields! {
     "name", "name of the slice", |slice, _| Some(slice.name.to_string());
     "gpu", "index of the GPU", |_, device| Some(device.gpu_index.to_string());
     "gpu.uuid", "UUID of the GPU", |_, device| Some(device.gpu_uuid.to_string());
@@ -39,6 +39,7 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 37] = fields! {
     "latency.late", "those that took longer", |slice, _| slice.latency.map(|_| slice.waits.late.to_string());
     "latency.longest" ["ms"], "the longest of them", |slice, _| slice.latency.map(|_| (slice.waits.longest_us as f64 / 1000.0).to_string());
     "gang", "the gang with which it has its turns", |slice, _| Some(slice.gang.as_ref()?.as_str().to_owned());
+    "project", "the project that it counts for", |slice, _| Some(slice.project.as_ref()?.as_str().to_owned());
     "mode", "how its compute is bounded", |slice, _| Some(slice.mode.to_string());
     "tier", "its enforcement tier", |slice, _| Some(slice.tier.clone());
     "tier.reason", "why it has that tier", |slice, _| Some(slice.tier_reason.clone());

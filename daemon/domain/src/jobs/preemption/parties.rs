@@ -47,6 +47,11 @@ impl<'a> Victim<'a> {
         &self.job.spec.project
     }
 
+    /// Tests if it is a user's slice.
+    pub(super) const fn is_slice(&self) -> bool {
+        self.id.job.is_slice()
+    }
+
     pub(super) fn total(&self) -> MilliGpus {
         self.job.spec.size.total()
     }

@@ -23,8 +23,8 @@ const CHOICES: usize = 20_000;
 /// Sort key that prefers the latest binding among otherwise equal victims.
 pub(super) type Newest = Reverse<u64>;
 
-/// Cost of a set of victims, least first: a project below quota, GPUs, members, level, age.
-pub(super) type Rank = (bool, MilliGpus, usize, Reverse<Level>, Vec<Newest>);
+/// Cost of a set of victims, least first: a project below quota, GPUs, members, users' slices, level, age.
+pub(super) type Rank = (bool, MilliGpus, usize, usize, Reverse<Level>, Vec<Newest>);
 
 /// Cost, GPUs and victims of one choice.
 pub(super) type Choice = (Rank, Vec<PoolIndex>, Vec<MemberId>);
@@ -118,7 +118,8 @@ impl<'a> VictimSearch<'a> {
         let below = freed.left().any(|(account, left)| left < account.project.quota);
         let highest = set.iter().map(|victim| victim.account.level()).max()?;
         let is_better = self.is_better(freed.own, &freed);
-        is_better.then(|| (below, total(set), set.len(), Reverse(highest), newest(set)))
+        let slices = set.iter().filter(|victim| victim.is_slice()).count();
+        is_better.then(|| (below, total(set), set.len(), slices, Reverse(highest), newest(set)))
     }
 
     fn freed(&self, set: &[Victim<'a>]) -> Freed<'a> {

@@ -70,7 +70,11 @@ impl<'a> Oracle<'a> {
                 weight: project.weight().get().into(),
             }
         };
-        let usages = scheduler.projects().map(|project| (project.name.clone(), usage(project))).collect();
+        let usages = scheduler
+            .projects()
+            .chain(scheduler.implicit_project())
+            .map(|project| (project.name.clone(), usage(project)))
+            .collect();
         Self { scheduler, members, usages }
     }
 
@@ -181,7 +185,9 @@ impl<'a> Oracle<'a> {
         let without = Usage { used: mine.used - total(job), ..mine };
         self.in_set(set).all(|one| {
             let may = if own(&one) { displaces } else { !self.is_safe(one) };
+            let is_owed = !own(&one) && self.is_guaranteed(job);
             may && !one.job.spec.is_non_preemptible()
+                && (is_owed || !one.member.job.is_slice())
                 && (own(&one) || mine.used <= mine.quota || self.left(one, set).is_beyond(without))
         })
     }

@@ -6,10 +6,10 @@ use super::*;
 use crate::compute::Latency;
 use crate::jobs::project::ProjectAccount;
 
-const PROJECTS: [&str; 3] = ["a", "b", "c"];
+pub(super) const PROJECTS: [&str; 3] = ["a", "b", "c"];
 
 #[derive(Clone, Debug)]
-enum Event {
+pub(super) enum Event {
     Submit {
         project: usize,
         gpus: &'static str,
@@ -41,7 +41,7 @@ fn submit(sizes: &'static [&'static str], millis: &'static [u32]) -> impl Strate
     )
 }
 
-fn events(sizes: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<Event>> {
+pub(super) fn events(sizes: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<Event>> {
     events_with(sizes, &[0], most)
 }
 
@@ -63,10 +63,10 @@ fn events_with(
     prop::collection::vec(event, 1..most)
 }
 
-const SIZES: &[&str] = &["0.2", "0.3", "0.5", "0.7", "1", "1", "2", "3"];
+pub(super) const SIZES: &[&str] = &["0.2", "0.3", "0.5", "0.7", "1", "1", "2", "3"];
 
 /// A node with quotas within its capacity.
-fn world() -> impl Strategy<Value = World> {
+pub(super) fn world() -> impl Strategy<Value = World> {
     (1u32..=2, 2u32..=4, prop::collection::vec(1u32..=10, 3), prop::collection::vec(0u32..=4, 3)).prop_map(
         |(islands_, size, parts, weights)| {
             let (all, sum) = (islands_ * size * 1000, parts.iter().sum::<u32>());
@@ -83,7 +83,7 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 impl World {
-    fn apply_event(&mut self, at: usize, event: &Event) {
+    pub(super) fn apply_event(&mut self, at: usize, event: &Event) {
         match event {
             Event::Submit { project, gpus, kind, preemptible, priority, members, at_once, latency } => {
                 let name = std::format!("j-{at}");
@@ -114,7 +114,7 @@ impl World {
     }
 
     fn any_job(&self, which: &prop::sample::Index) -> Option<JobId> {
-        let jobs: Vec<JobId> = self.scheduler.jobs().keys().copied().collect();
+        let jobs: Vec<JobId> = self.scheduler.jobs().keys().copied().filter(|id| !id.is_slice()).collect();
         (!jobs.is_empty()).then(|| jobs[which.index(jobs.len())])
     }
 
@@ -128,12 +128,15 @@ impl World {
         let bindings = self.scheduler.bindings.iter().filter(|(_, binding)| phases.contains(&binding.phase));
         let members: Vec<MemberId> = bindings.map(|(member, _)| *member).collect();
         if !members.is_empty() {
-            self.scheduler.member_exited(members[which.index(members.len())], why);
+            let member = members[which.index(members.len())];
+            if !self.end_user_slice(member) {
+                self.scheduler.member_exited(member, why);
+            }
         }
     }
 
     /// The books agree with the seats, and no seat is where it must not be.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         for (index, gpu) in self.scheduler.pool().gpus().enumerate() {
             let sum = |phase: Phase| {
                 self.sum(|binding| binding.phase == phase && binding.indices.contains(&index), false)
@@ -232,7 +235,7 @@ impl World {
     }
 
     /// Binds one member at a time, and compares each choice with the oracle.
-    fn settle_as_the_oracle_says(&mut self) {
+    pub(super) fn settle_as_the_oracle_says(&mut self) {
         loop {
             self.scheduler.drop_stale_reservation();
             assert_eq!(self.planned(), oracle::choice(&self.scheduler), "not the oracle's choice: {self:?}");
@@ -297,7 +300,7 @@ proptest! {
 
     #[test]
     fn equal_events_give_equal_actions(world in world(), events in events(SIZES, 30)) {
-        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, stopped: Vec::new() };
+        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, stopped: Vec::new(), users: Vec::new() };
         let mut world = world;
         for (at, event) in events.iter().enumerate() {
             world.apply_event(at, event);

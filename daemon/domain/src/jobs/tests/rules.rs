@@ -128,7 +128,7 @@ fn claim_starts_once_its_gpus_are_empty() {
     world.submit("a", "a-1", "2", JobKind::Training);
     world.slow = true;
     let heir = world.submit("b", "b-1", "1", JobKind::Training);
-    assert!(matches!(wait(&world, heir), Some(Wait::Leaving(members)) if members.len() == 1));
+    assert!(matches!(wait(&world, heir), Some(Wait::Leaving(holders)) if holders.len() == 1));
     assert_eq!((world.used("a"), world.used("b")), ("0".into(), "1".into()));
     let gone = MemberId { job: JobId(0), index: 0 };
     assert!(!world.scheduler.member_exited(gone, Exit::Requeued));

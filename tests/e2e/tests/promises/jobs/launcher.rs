@@ -145,9 +145,9 @@ impl Launched {
         self.node.run(command.current_dir("/").env("HOME", self.path("alice")))
     }
 
-    /// Submits a job of alice's that waits for the only GPU; the returned function makes that free.
+    /// Submits a job of alice's that waits for the only GPU, which a pod has; the returned function makes that free.
     fn waits(&self, name: &str) -> impl FnOnce() {
-        self.node.tranche(&["slice", "create", "other", "-g", "1"]).success();
+        self.node.tranche(&["slice", "create", "other", "-g", "1", "--pod", "teams/other/main"]).success();
         self.by_alice(&["submit", name, "-g", "1", "--", "sh", "-c", "touch $HOME/ran"]).success();
         || drop(self.node.tranche(&["slice", "delete", "other"]).success())
     }
@@ -354,7 +354,7 @@ fn an_earlier_tranche_is_refused_with_what_to_do() {
 #[test]
 fn a_job_of_an_earlier_release_fails_with_what_to_do() {
     let Some(mut launched) = Launched::without_launcher() else { return };
-    launched.node.tranche(&["slice", "create", "other", "-g", "1"]).success();
+    launched.node.tranche(&["slice", "create", "other", "-g", "1", "--pod", "teams/other/main"]).success();
     launched.node.tranche(&["submit", "old", "-g", "1", "--", "true"]).success();
     launched.add_launcher();
     launched.node.tranche(&["slice", "delete", "other"]).success();
