@@ -29,6 +29,7 @@ mod scheduler;
 mod submission;
 mod ticket;
 mod user_slice;
+mod user_slices;
 mod view;
 mod wait;
 

@@ -1,4 +1,4 @@
-//! What jobs and projects demand of users' slices: GPUs that are kept for jobs, and the project of each slice.
+//! Claims of jobs on users' slices. GPUs that are kept for jobs, and the project of each slice.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{MilliGpus, ProjectName, ProjectRefusal, QuotaScheduler};
 use tranche_domain::units::Permille;
 
-use crate::controller::Requester;
 use crate::error::JobsError;
+use crate::requester::Requester;
 
 /// Claims of jobs, and the projects that slices can count for, at the last decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ impl JobClaims {
         Self { kept: scheduler.kept(), projects: scheduler.projects().map(room).collect() }
     }
 
-    /// Project that a slice of this user counts for: the requested one, or the one of the user's projects that has most
-    /// of its quota left, or the default project. `None` on a node without projects.
+    /// Project that a slice of this user counts for. The requested one, or else the one of the user's that has most of
+    /// its quota left, or else the default project. `None` on a node without projects.
     ///
     /// # Errors
     /// If the requested project does not exist, or the user is neither a member nor an administrator.

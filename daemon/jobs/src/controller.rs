@@ -18,21 +18,13 @@ use crate::folder::Folders;
 use crate::history::Point;
 use crate::launch::Launcher;
 use crate::record::{JobOwner, JobRecord, StopReason};
+use crate::requester::Requester;
 use crate::reserve;
 use crate::restore;
 use crate::retain::Retention;
 use crate::site::{JobCondition, JobSite};
 use crate::state::ControllerState;
 use crate::store::Store;
-
-/// User that makes a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Requester {
-    /// Uid of the user.
-    pub uid: u32,
-    /// True if the user administers the node.
-    pub admin: bool,
-}
 
 /// Keeps the jobs of a node running as the quota scheduler decides.
 #[derive(Debug)]

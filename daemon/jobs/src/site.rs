@@ -34,7 +34,7 @@ pub trait JobSite: Send + Sync + 'static {
     /// Puts the claims of jobs on users' slices in force.
     fn set_claims(&self, claims: JobClaims);
 
-    /// Ends a user's slice with its processes, after SIGTERM and the default grace; returns once it is gone. A newer
+    /// Ends a user's slice with its processes, after SIGTERM and the default grace. Returns once it is gone. A newer
     /// slice of the same name is left alone. The reason is for the slice's owner.
     fn end_user_slice(&self, slice: &UserSlice, reason: String) -> impl Future<Output = ()> + Send;
 

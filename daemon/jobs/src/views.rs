@@ -9,10 +9,11 @@ use tranche_domain::jobs::{
     ProjectView,
 };
 
-use crate::controller::{JobController, Requester, permit};
+use crate::controller::{JobController, permit};
 use crate::error::JobsError;
 use crate::folder::{last_lines, read_log};
 use crate::record::{JobRecord, StoredMember};
+use crate::requester::Requester;
 use crate::site::JobSite;
 use crate::state::ControllerState;
 

@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The larger of the memory and compute fractions that slices which are neither these members' nor users' take.
+    /// Part of a GPU that slices take which are neither these members' nor users'.
     fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
         let others = self.slices.values().filter(|slice| !is_of(slice.job, members) && !is_users(slice));
         self.taken(others, gpu, capacity)

@@ -23,7 +23,7 @@ const CHOICES: usize = 20_000;
 /// Sort key that prefers the latest binding among otherwise equal victims.
 pub(super) type Newest = Reverse<u64>;
 
-/// Cost of a set of victims, least first: a project below quota, GPUs, members, users' slices, level, age.
+/// Cost of a set of victims, compared in this order. A project below its quota, GPUs, members, users' slices, level, age.
 pub(super) type Rank = (bool, MilliGpus, usize, usize, Reverse<Level>, Vec<Newest>);
 
 /// Cost, GPUs and victims of one choice.

@@ -145,7 +145,7 @@ impl Launched {
         self.node.run(command.current_dir("/").env("HOME", self.path("alice")))
     }
 
-    /// Submits a job of alice's that waits for the only GPU, which a pod has; the returned function makes that free.
+    /// Submits a job of alice's that waits for the only GPU, which a pod has. The returned function frees that.
     fn waits(&self, name: &str) -> impl FnOnce() {
         self.node.tranche(&["slice", "create", "other", "-g", "1", "--pod", "teams/other/main"]).success();
         self.by_alice(&["submit", name, "-g", "1", "--", "sh", "-c", "touch $HOME/ran"]).success();

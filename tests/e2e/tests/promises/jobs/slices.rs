@@ -1,4 +1,4 @@
-//! Slices of `tranche run` count for projects: what they borrow goes back to a job that is within its quota.
+//! Slices of `tranche run` count for projects. What they borrow goes to a job that is within its quota.
 
 use e2e::{Process, eventually};
 
