@@ -179,6 +179,14 @@ impl Agent {
         self.room.send_modify(|turn| *turn += 1);
     }
 
+    /// Notifies the quota scheduler of a change among waiting requests.
+    pub(crate) fn requests_changed(&self) {
+        let has_projects = self.core().claims.has_projects();
+        if has_projects {
+            self.notify_capacity();
+        }
+    }
+
     /// Writes the state file; a failure is logged.
     pub(crate) fn save(&self) {
         if let Err(failure) = self.core().save(&self.layout) {

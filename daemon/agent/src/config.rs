@@ -10,6 +10,7 @@ mod policies;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use nix::unistd::Group as SystemGroup;
@@ -273,7 +274,19 @@ impl Config {
 }
 
 /// Parses a log filter; the error is a sentence.
+///
+/// A bare word has to be a level. The parser takes any other for the name of a module, of which everything is logged and
+/// of the rest nothing.
 pub(crate) fn check_log(filter: &str) -> Result<tracing_subscriber::EnvFilter, String> {
+    let words = filter.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
+    for word in words {
+        tracing_subscriber::filter::LevelFilter::from_str(word).map_err(|_| {
+            format!(
+                "`log` has no level {word:?}: those are off, error, warn, info, debug and trace; a module has one behind \
+                 an equals sign, such as tranche_agent=debug"
+            )
+        })?;
+    }
     tracing_subscriber::EnvFilter::try_new(filter)
         .map_err(|error| format!("`log` is not a filter: {error}; try `info`"))
 }

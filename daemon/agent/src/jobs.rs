@@ -17,7 +17,7 @@ use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, OpenError,
-    Retention, What,
+    Retention, UserDemand, What,
 };
 
 use crate::access::actor_of;
@@ -90,8 +90,16 @@ impl JobSite for Hands {
         self.agent.core().node.for_jobs(members)
     }
 
-    fn user_slices(&self) -> Vec<UserSlice> {
-        self.agent.core().node.user_slices()
+    fn user_demand(&self) -> UserDemand {
+        let core = self.agent.core();
+        UserDemand { slices: core.node.user_slices(), requests: core.waiting.user_requests(&core.claims) }
+    }
+
+    fn grant(&self, request: u64, gpus: Vec<GpuUuid>) {
+        let waits = self.agent.core().waiting.grant(request, gpus);
+        if waits {
+            self.agent.notify_capacity();
+        }
     }
 
     fn set_claims(&self, claims: JobClaims) {

@@ -1,14 +1,16 @@
 //! Admission queue: requests that wait for capacity, oldest first.
 //!
 //! The oldest request that fits is served first; one that does not fit yet neither delays a smaller one behind it nor
-//! reserves anything.
+//! reserves anything. On a node with projects, one that is within the quota is granted GPUs by the quota scheduler.
 
 use std::time::Instant;
 
-use tranche_domain::id::HostPid;
+use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::jobs::{Size, UserRequest};
 use tranche_domain::node::Node;
-use tranche_domain::request::SliceRequest;
+use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::view::WaitingView;
+use tranche_jobs::{JobClaims, Requester};
 
 /// Requests that wait for capacity, in the order of arrival.
 #[derive(Debug, Default)]
@@ -29,12 +31,14 @@ struct WaitingRequest {
     since_unix_ms: u64,
     since: Instant,
     caller: Waiter,
+    /// GPUs that the quota scheduler granted.
+    granted: Option<Vec<GpuUuid>>,
 }
 
 /// Client of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
-    pub(crate) uid: u32,
+    pub(crate) requester: Requester,
     pub(crate) pid: HostPid,
 }
 
@@ -49,6 +53,7 @@ impl Queue {
             since_unix_ms: now_unix_ms,
             since: Instant::now(),
             caller,
+            granted: None,
         });
         ticket
     }
@@ -60,13 +65,36 @@ impl Queue {
 
     /// Number of a user's waiting requests.
     pub(crate) fn count_of(&self, uid: u32) -> usize {
-        self.waiting.iter().filter(|waiting| waiting.caller.uid == uid).count()
+        self.waiting.iter().filter(|waiting| waiting.caller.requester.uid == uid).count()
     }
 
     /// Returns true if no older request fits now.
     pub(crate) fn is_first_to_fit(&self, ticket: QueueTicket, node: &Node) -> bool {
         let mut older = self.waiting.iter().take_while(|waiting| waiting.ticket != ticket);
         !older.any(|waiting| node.check(&waiting.request).is_ok())
+    }
+
+    /// Requests that a project's quota may entitle to GPUs, the oldest first. Those that name GPUs, or parts other than
+    /// their share, wait for the node as it is.
+    pub(crate) fn user_requests(&self, claims: &JobClaims) -> Vec<UserRequest> {
+        let request = |waiting: &WaitingRequest| {
+            let project =
+                claims.project_for(waiting.caller.requester, waiting.request.project.as_ref()).ok()??;
+            let (size, latency) = (waiting.size()?, waiting.request.latency);
+            Some(UserRequest { number: waiting.ticket.0, project: Some(project), size, latency })
+        };
+        self.waiting.iter().filter_map(request).collect()
+    }
+
+    /// Notes the GPUs that a request may have; returns false if it has left the queue.
+    pub(crate) fn grant(&mut self, number: u64, gpus: Vec<GpuUuid>) -> bool {
+        let waiting = self.waiting.iter_mut().find(|waiting| waiting.ticket.0 == number);
+        waiting.map(|waiting| waiting.granted = Some(gpus)).is_some()
+    }
+
+    /// GPUs that were granted to a request.
+    pub(crate) fn granted(&self, ticket: QueueTicket) -> Option<Vec<GpuUuid>> {
+        self.waiting.iter().find(|waiting| waiting.ticket == ticket)?.granted.clone()
     }
 
     /// Number of waiting requests.
@@ -93,6 +121,22 @@ impl Queue {
             pid: waiting.caller.pid,
         };
         self.waiting.iter().map(view).collect()
+    }
+}
+
+impl WaitingRequest {
+    /// Size by which the request counts against a quota. `None` unless it is one of whole GPUs or of a fraction of any GPU.
+    fn size(&self) -> Option<Size> {
+        let SliceRequest { share, memory, compute, gpus, mode, pod, .. } = &self.request;
+        let of_pod = pod.is_some() && self.caller.requester.uid == 0;
+        let special =
+            memory.is_some() || compute.is_some() || !gpus.is_empty() || *mode == ComputeMode::BestEffort;
+        match share {
+            _ if special || of_pod => None,
+            Share::Fraction(fraction) => Some(Size::Part(*fraction)),
+            Share::Whole(count) => Some(Size::Whole(*count)),
+            Share::Memory(_) => None,
+        }
     }
 }
 
@@ -131,7 +175,8 @@ mod tests {
         node.create(&request("0.5"), Origin { uid: 0, now_unix_ms: 0, job: None }).unwrap();
 
         let mut queue = Queue::default();
-        let caller = Waiter { uid: 7, pid: HostPid::new(1) };
+        let requester = Requester { uid: 7, admin: false };
+        let caller = Waiter { requester, pid: HostPid::new(1) };
         let [large, small, late] = ["0.8", "0.4", "0.3"].map(|share| queue.join(request(share), caller, 0));
         assert_eq!((queue.count_of(7), queue.count_of(8)), (3, 0));
         assert!(queue.is_first_to_fit(small, &node));

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use tranche_domain::access::Verb;
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
@@ -257,8 +257,13 @@ async fn create(
     let mut last = refusal;
     loop {
         // Checked after subscribing, so capacity that appears in between is not missed.
-        if place.is_first_to_fit() {
-            match agent.create(wanted, caller) {
+        let granted = place.granted();
+        if granted.is_some() || place.is_first_to_fit() {
+            let created = match granted {
+                Some(gpus) => agent.create_granted(wanted, caller, &gpus),
+                None => agent.create(wanted, caller),
+            };
+            match created {
                 Err(RequestFailure::Refused(refusal)) if refusal.may_pass() => last = refusal,
                 answer => {
                     drop(place);
@@ -282,11 +287,17 @@ struct InLine<'a> {
 
 impl<'a> InLine<'a> {
     fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, RequestFailure> {
-        let waiter = Waiter { uid: caller.uid, pid: caller.process()?.pid };
+        let waiter = Waiter { requester: caller.requester(), pid: caller.process()?.pid };
         let mut core = agent.core();
         agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
         let ticket = core.waiting.join(wanted.clone(), waiter, now_unix_ms());
+        drop(core);
+        agent.requests_changed();
         Ok(Self { agent, ticket })
+    }
+
+    fn granted(&self) -> Option<Vec<GpuUuid>> {
+        self.agent.core().waiting.granted(self.ticket)
     }
 
     fn is_first_to_fit(&self) -> bool {
@@ -298,5 +309,6 @@ impl<'a> InLine<'a> {
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         self.agent.core().waiting.leave(self.ticket);
+        self.agent.requests_changed();
     }
 }

@@ -47,7 +47,7 @@ pub use submission::{
     BadWarning, JobTerms, LaunchSpec, ProjectChange, Submission, TerminationPolicy, Warning,
 };
 pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
-pub use user_slice::UserSlice;
+pub use user_slice::{UserRequest, UserSlice};
 pub use view::{JobState, JobView, MemberView, ProjectView};
 pub use wait::{Holder, Wait};
 

@@ -36,6 +36,11 @@ impl JobClaims {
         Self { kept: scheduler.kept(), projects: scheduler.projects().map(room).collect() }
     }
 
+    /// Tests if the node has projects.
+    pub const fn has_projects(&self) -> bool {
+        !self.projects.is_empty()
+    }
+
     /// Project that a slice of this user counts for. The requested one, or else the one of the user's that has most of
     /// its quota left, or else the default project. `None` on a node without projects.
     ///

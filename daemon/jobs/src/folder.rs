@@ -1,7 +1,7 @@
 //! Job folders: the log of each member, and the status file of each of its starts.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tranche_domain::jobs::{JobId, MemberId};
 use tranche_domain::slice::ProcessId;
 
 use crate::record::Run;
-use crate::reserve::disk_size;
+use crate::reserve::{disk_size, room_for_logs};
 use crate::runner_protocol::{CommandOutcome, RunnerSetup, StatusLine};
 
 /// The parent folder of all job folders.
@@ -55,7 +55,20 @@ impl Folders {
         }
         let before = Attempt { start: attempt.start.saturating_sub(1), ..attempt };
         let _ = fs::remove_file(self.attempt(before));
+        if attempt.start > 1 {
+            self.note(attempt.member, &format!("start {}", attempt.start));
+        }
         Ok(())
+    }
+
+    /// Appends a line of the daemon's to a member's log while no runner writes there. Without room on the disk the log
+    /// lacks the line.
+    pub(crate) fn note(&self, member: MemberId, text: &str) {
+        let line = format!("\n[tranche: {text}]\n");
+        let Ok(mut log) = OpenOptions::new().append(true).open(self.log(member)) else { return };
+        if room_for_logs(&log).is_none_or(|room| room >= line.len() as u64) {
+            let _ = log.write_all(line.as_bytes());
+        }
     }
 
     /// Size of the file system in bytes.

@@ -38,6 +38,6 @@ pub use launch::Launcher;
 pub use record::JobOwner;
 pub use requester::Requester;
 pub use retain::Retention;
-pub use site::{Happened, JobCondition, JobSite, JobSlice, What};
+pub use site::{Happened, JobCondition, JobSite, JobSlice, UserDemand, What};
 pub use store::StoreError;
 pub use views::{LogFrom, LogPart, ProjectStanding};

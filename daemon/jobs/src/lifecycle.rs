@@ -216,10 +216,22 @@ impl<S: JobSite> JobController<S> {
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();
         let slice = state.entries.get(&member.job).map(|entry| entry.slice(member));
+        let outcome = match &run {
+            Run::Ended { outcome, .. } => Some(outcome.to_string()),
+            Run::Never | Run::Refused(_) | Run::Barred(_) => None,
+        };
         let end = state.left(member, run, self.now());
         point("jobs: left");
-        if !state.entries.contains_key(&member.job) {
-            self.folders.remove(member.job);
+        match state.entries.get(&member.job) {
+            None => self.folders.remove(member.job),
+            Some(entry) if end.is_none() => {
+                let farewell = entry.members.get(&member.index).and_then(|known| known.farewell.as_ref());
+                let reason = farewell.map(|farewell| format!("stopped, {farewell}")).or(outcome);
+                reason.into_iter().for_each(|reason| {
+                    self.folders.note(member, &format!("{reason}; it starts again in its turn"));
+                });
+            }
+            Some(_) => {}
         }
         if let (Some(slice), Some(end)) = (slice, end) {
             let what = if end.success { What::Succeeded } else { What::Failed };

@@ -111,7 +111,7 @@ impl<S: JobSite> JobController<S> {
     /// One round: decides and saves; returns the actions to carry out.
     fn round(&self, late: bool) -> Vec<Action> {
         let members = self.state().supervised.keys().copied().collect();
-        let (gpus, slices) = (self.site.gpus(&members), self.site.user_slices());
+        let (gpus, users) = (self.site.gpus(&members), self.site.user_demand());
         let mut state = self.state();
         // An absent GPU takes no new members.
         let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
@@ -121,7 +121,8 @@ impl<S: JobSite> JobController<S> {
                 here.map_or((MilliGpus::ONE, Vec::new()), |gpu| (gpu.outside, gpu.targets.clone()));
             state.scheduler.set_outside(uuid, outside, targets);
         }
-        state.scheduler.set_user_slices(slices);
+        state.scheduler.set_user_requests(users.requests);
+        state.scheduler.set_user_slices(users.slices);
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
             self.stop_overdue(&mut state, now.moment());
@@ -150,7 +151,9 @@ impl<S: JobSite> JobController<S> {
                 self.site.clear_condition(JobCondition::NotSaved);
                 let actions = std::mem::take(&mut state.actions);
                 for one in &actions {
-                    if let Action::Start { member, .. } = one {
+                    if let Action::Start { member, .. } = one
+                        && state.entries.contains_key(&member.job)
+                    {
                         state.supervised.insert(*member, Arc::default());
                     }
                 }
@@ -167,6 +170,10 @@ impl<S: JobSite> JobController<S> {
     fn carry_out(self: &Arc<Self>, one: Action) {
         match one {
             Action::Start { member, gpus } => {
+                let request = self.state().scheduler.user_request(member);
+                if let Some(request) = request {
+                    return self.site.grant(request, gpus);
+                }
                 tokio::spawn(lifecycle::supervise(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
             Action::Stop { member, by } => {

@@ -75,6 +75,8 @@ pub(crate) fn state(
     }
     forget_deleted(&mut state);
     let rebooted = all.node.boot != boot;
+    let slices = all.node.slices.iter().cloned();
+    state.had = slices.map(|(project, name, gpus)| ((project, name), gpus)).collect();
     state.node = all.node;
     for kept in &seated {
         state.supervised.insert(kept.member, Default::default());

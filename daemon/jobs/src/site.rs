@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
+use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserRequest, UserSlice};
 use tranche_domain::slice::ProcessId;
 
 use crate::claims::JobClaims;
@@ -22,14 +22,26 @@ pub struct JobSlice {
     pub member: MemberId,
 }
 
+/// Slices that users have without a job, and their requests that wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserDemand {
+    /// Slices, in any order.
+    pub slices: Vec<UserSlice>,
+    /// Requests that wait for room and that a quota may entitle to it; the oldest first.
+    pub requests: Vec<UserRequest>,
+}
+
 /// Operations on the GPUs, slices and processes of a node.
 pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
     /// That part is the slices of pods and of other members than these, or all of a GPU that takes no slices.
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu>;
 
-    /// Slices of users that neither a job nor a pod owns.
-    fn user_slices(&self) -> Vec<UserSlice>;
+    /// Slices that users have without a job or a pod, and their waiting requests, at one instant.
+    fn user_demand(&self) -> UserDemand;
+
+    /// Makes the slice of a user's request on these GPUs, if the request still waits.
+    fn grant(&self, request: u64, gpus: Vec<GpuUuid>);
 
     /// Puts the claims of jobs on users' slices in force.
     fn set_claims(&self, claims: JobClaims);

@@ -13,7 +13,7 @@ use tranche_domain::jobs::{
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::{Clock, Now};
-use crate::history::Point;
+use crate::history::{EntryName, Point, slice_entry};
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
 use crate::store::{Changes, SavedJob, SavedNode};
 
@@ -38,8 +38,8 @@ pub(crate) struct ControllerState {
     pub(crate) actions: Vec<Action>,
     /// Bindings at the last decision.
     pub(crate) places: BTreeMap<MemberId, SavedBinding>,
-    /// GPUs of each job at the last decision.
-    pub(crate) had: BTreeMap<JobId, MilliGpus>,
+    /// GPUs of each job and user's slice at the last decision.
+    pub(crate) had: BTreeMap<EntryName, MilliGpus>,
     pub(crate) node: SavedNode,
     /// Number of preempted members of each project since this daemon started.
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
@@ -173,22 +173,39 @@ impl ControllerState {
         self.note_history(now_unix_ms);
     }
 
-    fn note_history(&mut self, time_unix_ms: u64) {
-        let mut has: BTreeMap<JobId, MilliGpus> = BTreeMap::new();
+    /// GPUs that each job and each user's slice has. Slices are part of the history only on nodes with projects.
+    fn allocated(&self) -> BTreeMap<EntryName, MilliGpus> {
+        let mut allocated: BTreeMap<EntryName, MilliGpus> = BTreeMap::new();
+        let mut add = |project: &ProjectName, name: String, gpus: MilliGpus| {
+            let sum = allocated.entry((project.clone(), name)).or_default();
+            *sum = sum.plus(gpus);
+        };
         for kept in self.places.values().filter(|kept| kept.phase == Phase::Running) {
-            if let Some(entry) = self.entries.get(&kept.member.job) {
-                let sum = has.entry(kept.member.job).or_default();
-                *sum = sum.plus(entry.spec.size.total());
+            if let Some(JobRecord { spec, .. }) = self.entries.get(&kept.member.job) {
+                add(&spec.project, spec.name.to_string(), spec.size.total());
             }
         }
-        let of =
-            |amounts: &BTreeMap<JobId, MilliGpus>, id: &JobId| amounts.get(id).copied().unwrap_or_default();
-        let ids: BTreeSet<JobId> = self.had.keys().chain(has.keys()).copied().collect();
-        for id in ids.iter().filter(|id| of(&self.had, id) != of(&has, id)) {
-            let Some(entry) = self.entries.get(id) else { continue };
-            let (project, job) = (entry.spec.project.clone(), entry.spec.name.clone());
-            self.unsaved.points.push(Point { time_unix_ms, project, job, gpus: of(&has, id) });
+        if self.scheduler.projects().next().is_some() {
+            for (project, slice) in self.scheduler.user_slices() {
+                add(project, slice_entry(&slice.name), slice.size.total());
+            }
         }
+        allocated
+    }
+
+    fn note_history(&mut self, time_unix_ms: u64) {
+        let has = self.allocated();
+        let of = |amounts: &BTreeMap<EntryName, MilliGpus>, name: &EntryName| {
+            amounts.get(name).copied().unwrap_or_default()
+        };
+        let names: BTreeSet<&EntryName> = self.had.keys().chain(has.keys()).collect();
+        let changed = names.into_iter().filter(|name| of(&self.had, name) != of(&has, name));
+        let point = |name: &EntryName| {
+            let (project, job) = name.clone();
+            Point { time_unix_ms, project, job, gpus: of(&has, name) }
+        };
+        let points: Vec<Point> = changed.map(point).collect();
+        self.unsaved.points.extend(points);
         self.had = has;
     }
 
@@ -232,12 +249,19 @@ impl ControllerState {
             boot: boot.into(),
             marked: true,
             clock: Some(clock),
+            slices: self.had_by_slices(),
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
         changes.node = (node != self.node).then_some(node);
         changes
+    }
+
+    /// GPUs of users' slices at the last decision. The next daemon enters the end of those that are gone.
+    fn had_by_slices(&self) -> Vec<(ProjectName, String, MilliGpus)> {
+        let slices = self.had.iter().filter(|((_, name), _)| name.contains(':'));
+        slices.map(|((project, name), gpus)| (project.clone(), name.clone(), *gpus)).collect()
     }
 
     fn kept(&self, id: JobId) -> Option<SavedJob> {

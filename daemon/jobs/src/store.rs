@@ -8,7 +8,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
-use tranche_domain::jobs::{Job, JobId, LaunchSpec, Project, SavedBinding};
+use tranche_domain::jobs::{Job, JobId, LaunchSpec, MilliGpus, Project, ProjectName, SavedBinding};
 
 use crate::clock::Clock;
 use crate::history::Point;
@@ -70,6 +70,9 @@ pub(crate) struct SavedNode {
     /// The job clock at the time; earlier daemons had none.
     #[serde(default)]
     pub(crate) clock: Option<Clock>,
+    /// GPUs of users' slices in the history, by project and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) slices: Vec<(ProjectName, String, MilliGpus)>,
 }
 
 /// The complete saved state, without launches and history.

@@ -1,12 +1,13 @@
 //! Creation of slices, and removal of their files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tranche_domain::event::Actor;
-use tranche_domain::id::SliceName;
+use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Origin, Refusal};
 use tranche_domain::request::SliceRequest;
@@ -34,13 +35,40 @@ impl Agent {
         request: &SliceRequest,
         caller: &Caller,
     ) -> Result<Slice, RequestFailure> {
-        let (actor, uid) = (caller.actor(), caller.uid);
+        let actor = caller.actor();
+        self.create_in(&mut self.core(), request, caller, actor)
+    }
+
+    /// Creates a slice on GPUs that the quota scheduler granted, which are kept from other slices.
+    pub(crate) fn create_granted(
+        self: &Arc<Self>,
+        request: &SliceRequest,
+        caller: &Caller,
+        gpus: &[GpuUuid],
+    ) -> Result<Slice, RequestFailure> {
+        let gpus = gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect();
+        let (actor, request) = (caller.actor(), SliceRequest { gpus, ..request.clone() });
         let mut core = self.core();
+        core.node.set_kept(BTreeMap::new());
+        let created = self.create_in(&mut core, &request, caller, actor);
+        let kept = core.claims.kept.clone();
+        core.node.set_kept(kept);
+        created
+    }
+
+    fn create_in(
+        self: &Arc<Self>,
+        core: &mut Core,
+        request: &SliceRequest,
+        caller: &Caller,
+        actor: Actor,
+    ) -> Result<Slice, RequestFailure> {
+        let uid = caller.uid;
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
         let project = core.claims.project_for(caller.requester(), request.project.as_ref())?;
         let request = &SliceRequest { project, ..request.clone() };
-        self.make(&mut core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
+        self.make(core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
     }
 
     /// Creates a slice for a member of a job, which the job's quota has authorized.

@@ -151,6 +151,20 @@ fn invalid_value_is_refused_with_its_position() {
 }
 
 #[test]
+fn log_filter_has_levels_for_all_or_for_modules() {
+    for filter in ["info", "WARN", "off", "info,tranche_agent=debug", "tranche_slices=trace,h2=off", ""] {
+        assert!(check_log(filter).is_ok(), "{filter}");
+    }
+    for filter in ["loud", "info,loud", "tranche_agent=loud", "tranche_agent"] {
+        let refused = check_log(filter).unwrap_err();
+        assert!(
+            refused.contains("`log`") && refused.contains("level") || refused.contains("filter"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn documents_use_the_configured_or_default_directory() {
     let usual = Path::new("/var/run/cdi");
     let directory = |text: &str, usual| {

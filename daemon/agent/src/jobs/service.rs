@@ -149,7 +149,7 @@ impl Jobs for JobsService {
         let point = |point: tranche_jobs::Point| v1::HistoryPoint {
             time_unix_ms: point.time_unix_ms,
             project: point.project.into(),
-            job: point.job.into(),
+            job: point.job,
             milligpus: point.gpus.get(),
         };
         Ok(Response::new(v1::ShowHistoryResponse { points: points.into_iter().map(point).collect() }))

@@ -119,6 +119,7 @@ impl QuotaScheduler {
     pub(super) fn surplus(&self) -> Vec<JobCandidate<'_>> {
         let may = |account: &ProjectAccount, shape: &JobShape| {
             !shape.non_preemptible
+                && !shape.request
                 && !account.is_guaranteed(shape)
                 && account.project.weight() > MilliGpus::ZERO
         };

@@ -144,6 +144,7 @@ impl JobSpec {
             kind: self.kind,
             non_preemptible: self.is_non_preemptible(),
             latency: self.latency,
+            request: false,
         }
     }
 }
@@ -155,6 +156,8 @@ pub(super) struct JobShape {
     pub(super) kind: JobKind,
     pub(super) non_preemptible: bool,
     pub(super) latency: Option<Latency>,
+    /// True for users' requests, which never borrow.
+    pub(super) request: bool,
 }
 
 /// A job and the progress of its members.

@@ -30,7 +30,8 @@ impl QuotaScheduler {
 
     /// The bindings of all jobs.
     pub fn all_saved_bindings(&self) -> Vec<SavedBinding> {
-        let of_jobs = self.bindings.iter().filter(|(member, _)| !member.job.is_slice());
+        let of_jobs =
+            self.bindings.iter().filter(|(member, _)| !member.job.is_slice() && !member.job.is_request());
         of_jobs.map(|(member, binding)| self.save(*member, binding)).collect()
     }
 

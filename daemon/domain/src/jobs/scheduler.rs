@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::{Job, JobId, JobSpec, MemberId};
+use super::job::{Job, JobId, JobShape, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
 use super::pool::{GpuPool, PoolGpu, PoolIndex};
 use super::project::{Project, ProjectAccount, ProjectRefusal, QueueKey};
@@ -109,7 +109,8 @@ impl QuotaScheduler {
     /// Number of a project's jobs that wait although they are within its quota.
     pub fn queued_within_quota(&self, name: &ProjectName) -> usize {
         let Some(account) = self.accounts.get(name) else { return 0 };
-        let queues = account.queue.iter().filter(|(shape, _)| account.is_guaranteed(shape));
+        let owed = |shape: &JobShape| !shape.request && account.is_guaranteed(shape);
+        let queues = account.queue.iter().filter(|(shape, _)| owed(shape));
         queues.map(|(_, keys)| keys.len()).sum()
     }
 
@@ -295,16 +296,22 @@ impl QuotaScheduler {
         let Some(job) = self.jobs.get(&id) else { return };
         let (spec, waits) = (job.spec.clone(), job.next().is_some());
         let key: QueueKey = (Reverse(spec.priority), id);
+        let shape = Self::shape_of(id, &spec);
         let queue = &mut self.account_mut(&spec.project).queue;
-        let keys = queue.entry(spec.shape()).or_default();
+        let keys = queue.entry(shape).or_default();
         if waits {
             keys.insert(key);
         } else {
             keys.remove(&key);
         }
         if keys.is_empty() {
-            queue.remove(&spec.shape());
+            queue.remove(&shape);
         }
+    }
+
+    /// Shape of a job or of a user's request.
+    pub(super) fn shape_of(id: JobId, spec: &JobSpec) -> JobShape {
+        JobShape { request: id.is_request(), ..spec.shape() }
     }
 
     pub(super) fn account_mut(&mut self, name: &ProjectName) -> &mut ProjectAccount {

@@ -14,7 +14,8 @@ use std::vec::Vec;
 
 use super::scheduler::{Exit, Phase, QuotaScheduler};
 use super::{
-    Action, JobId, JobKind, JobSpec, MemberId, MilliGpus, PoolGpu, Project, ProjectName, Size, UserSlice,
+    Action, JobId, JobKind, JobSpec, MemberId, MilliGpus, PoolGpu, Project, ProjectName, Size, UserRequest,
+    UserSlice,
 };
 use crate::compute::Priority;
 use crate::id::GpuUuid;
@@ -66,6 +67,7 @@ pub(super) struct World {
     pub(super) slow: bool,
     pub(super) stopped: Vec<String>,
     pub(super) users: Vec<UserSlice>,
+    pub(super) requests: Vec<UserRequest>,
 }
 
 impl core::fmt::Debug for World {
@@ -95,7 +97,7 @@ impl World {
         for (name, quota) in projects {
             scheduler.set_project(project(name, quota), false).unwrap();
         }
-        Self { scheduler, slow: false, stopped: Vec::new(), users: Vec::new() }
+        Self { scheduler, slow: false, stopped: Vec::new(), users: Vec::new(), requests: Vec::new() }
     }
 
     pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: JobKind) -> JobId {
@@ -123,6 +125,9 @@ impl World {
 
     fn apply_actions(&mut self, actions: &[Action]) {
         for one in actions {
+            if let Action::Start { member, gpus } = one {
+                self.grant(*member, gpus);
+            }
             if let Action::Stop { member, .. } = one {
                 self.stopped.push(self.name(*member));
                 if !self.slow && self.end_user_slice(*member) {
@@ -135,13 +140,35 @@ impl World {
         }
     }
 
+    /// Makes the slice of a granted request; does nothing for a job's member.
+    fn grant(&mut self, member: MemberId, gpus: &[GpuUuid]) {
+        let Some(number) = self.scheduler.user_request(member) else { return };
+        let at = self.requests.iter().position(|request| request.number == number).unwrap();
+        let UserRequest { project, size, latency, .. } = self.requests.swap_remove(at);
+        self.users.push(UserSlice {
+            name: std::format!("r-{number}").parse().unwrap(),
+            owner_uid: 7,
+            created_unix_ms: number,
+            project,
+            gpus: gpus.to_vec(),
+            size,
+            latency,
+        });
+        self.tell_of_users();
+    }
+
+    pub(super) fn tell_of_users(&mut self) {
+        self.scheduler.set_user_requests(self.requests.clone());
+        self.scheduler.set_user_slices(self.users.clone());
+    }
+
     /// Ends the slice behind a member; false if it is a job's.
     pub(super) fn end_user_slice(&mut self, member: MemberId) -> bool {
         let Some(name) = self.scheduler.user_slice(member).map(|slice| slice.name.clone()) else {
             return false;
         };
         self.users.retain(|slice| slice.name != name);
-        self.scheduler.set_user_slices(self.users.clone());
+        self.tell_of_users();
         true
     }
 

@@ -1,4 +1,4 @@
-//! Slices that users have without a job, and their ids among those of jobs.
+//! Slices that users have without a job or wait for, and their ids among those of jobs.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -27,8 +27,23 @@ pub struct UserSlice {
     pub latency: Option<Latency>,
 }
 
+/// A user's request for a slice that waits for room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserRequest {
+    /// Number, unique among the requests of a daemon; less than 2^62.
+    pub number: u64,
+    /// Project that the slice will count for, as that of a [`UserSlice`].
+    pub project: Option<ProjectName>,
+    /// Part of one GPU, or whole GPUs.
+    pub size: Size,
+    /// Longest wait for the GPU that the slice should have within its share, if any.
+    pub latency: Option<Latency>,
+}
+
 /// First id of slices, beyond those of all jobs.
 const FIRST_SLICE: u64 = 1 << 63;
+/// First id of requests, beyond those of all slices.
+const FIRST_REQUEST: u64 = 3 << 62;
 
 /// Users' slices that the scheduler counts.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +51,7 @@ pub(super) struct UserSlices {
     pub(super) ids: BTreeMap<SliceName, JobId>,
     pub(super) slices: BTreeMap<JobId, UserSlice>,
     made: u64,
+    pub(super) requests: BTreeMap<JobId, UserRequest>,
 }
 
 impl UserSlices {
@@ -57,6 +73,16 @@ impl UserSlices {
 impl JobId {
     /// Tests if the id is that of a user's slice.
     pub(super) const fn is_slice(self) -> bool {
-        self.0 >= FIRST_SLICE
+        FIRST_SLICE <= self.0 && self.0 < FIRST_REQUEST
+    }
+
+    /// Tests if the id is that of a user's request.
+    pub(super) const fn is_request(self) -> bool {
+        self.0 >= FIRST_REQUEST
+    }
+
+    /// Id of a user's request.
+    pub(super) const fn of_request(number: u64) -> Self {
+        Self(FIRST_REQUEST.saturating_add(number))
     }
 }

@@ -3,18 +3,22 @@
 //! Each is bound to its GPUs as a member of training is. What a project has within its quota is safe, slices and jobs
 //! alike, in the order in which they came; what it borrowed is preempted for a job that is within its quota. A slice is
 //! not restarted afterwards, so no job that borrows preempts one, nor does a job of its own project.
+//!
+//! A request for a slice that waits for room is a job in the queue as long as it is within the quota. It is granted when
+//! its GPUs are empty. One that would borrow waits until there is room, and preempts nothing.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::amount::MilliGpus;
-use super::job::{Job, JobId, JobKind, JobSpec, MemberId};
+use super::job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
 use super::name::ProjectName;
+use super::pool::PoolIndex;
 use super::project::{Project, ProjectAccount};
-use super::scheduler::{Phase, QuotaScheduler};
-use super::user_slice::UserSlice;
-use crate::compute::Priority;
+use super::scheduler::{Binding, Phase, QuotaScheduler};
+use super::user_slice::{UserRequest, UserSlice};
+use crate::compute::{Latency, Priority};
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
 
@@ -22,6 +26,12 @@ impl QuotaScheduler {
     /// The user's slice behind a member of a decision; `None` for a job's member.
     pub fn user_slice(&self, member: MemberId) -> Option<&UserSlice> {
         self.slices.slices.get(&member.job)
+    }
+
+    /// Users' slices, each with the project that it counts for.
+    pub fn user_slices(&self) -> impl Iterator<Item = (&ProjectName, &UserSlice)> {
+        let slices = self.slices.slices.iter();
+        slices.filter_map(|(id, slice)| Some((&self.jobs.get(id)?.spec.project, slice)))
     }
 
     /// Replaces the users' slices by those that exist now.
@@ -65,25 +75,62 @@ impl QuotaScheduler {
     }
 
     fn bind_user_slice(&mut self, slice: UserSlice) -> MemberId {
-        let named = slice.project.clone().filter(|name| self.project(name).is_ok());
-        let project = named.unwrap_or_else(|| self.default_account());
-        let spec = JobSpec {
-            project,
-            name: "slice".parse().expect("it is a valid name"),
-            size: slice.size,
-            kind: JobKind::Training,
-            preemptible: true,
-            priority: Priority::DEFAULT,
-            parallelism: NonZeroU32::MIN,
-            completions: NonZeroU32::MIN,
-            latency: slice.latency,
-            gang: false,
-        };
+        let spec = self.spec_of(slice.project.as_ref(), slice.size, slice.latency);
         let indices = slice.gpus.iter().filter_map(|gpu| self.pool.index_of(*gpu)).collect();
         let member = MemberId { job: self.slices.insert(slice), index: 0 };
         self.jobs.insert(member.job, Job::new(spec));
         self.bind(member, indices, Phase::Running);
         member
+    }
+
+    /// Specification by which a slice or request counts as a job.
+    fn spec_of(&mut self, project: Option<&ProjectName>, size: Size, latency: Option<Latency>) -> JobSpec {
+        let named = project.filter(|name| self.project(name).is_ok()).cloned();
+        JobSpec {
+            project: named.unwrap_or_else(|| self.default_account()),
+            name: "slice".parse().expect("it is a valid name"),
+            size,
+            kind: JobKind::Training,
+            preemptible: true,
+            priority: Priority::DEFAULT,
+            parallelism: NonZeroU32::MIN,
+            completions: NonZeroU32::MIN,
+            latency,
+            gang: false,
+        }
+    }
+
+    /// Replaces the requests that wait by those that wait now.
+    pub fn set_user_requests(&mut self, now: Vec<UserRequest>) {
+        let ids: BTreeSet<JobId> = now.iter().map(|request| JobId::of_request(request.number)).collect();
+        let gone = self.slices.requests.keys().filter(|id| !ids.contains(id));
+        for id in gone.copied().collect::<Vec<_>>() {
+            self.drop_user_request(id);
+        }
+        for request in now {
+            let id = JobId::of_request(request.number);
+            if !self.slices.requests.contains_key(&id) {
+                let spec = self.spec_of(request.project.as_ref(), request.size, request.latency);
+                self.slices.requests.insert(id, request);
+                self.jobs.insert(id, Job::new(spec));
+                self.update_queue(id);
+            }
+        }
+    }
+
+    /// Number of the user's request behind a member of a decision; `None` for a job's member.
+    pub fn user_request(&self, member: MemberId) -> Option<u64> {
+        self.slices.requests.get(&member.job).map(|request| request.number)
+    }
+
+    fn drop_user_request(&mut self, id: JobId) {
+        self.slices.requests.remove(&id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.deleted = true;
+        }
+        self.update_queue(id);
+        self.release(MemberId { job: id, index: 0 });
+        self.jobs.remove(&id);
     }
 
     fn drop_user_slice(&mut self, id: JobId) {
@@ -97,9 +144,11 @@ impl QuotaScheduler {
     pub(super) fn drop_user_slices_of(&mut self, project: &ProjectName) {
         let ids = self.slices.slices.keys().copied();
         let of_project = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.spec.project == *project);
+        let requests = self.slices.requests.keys().copied().filter(of_project).collect::<Vec<_>>();
         for id in ids.filter(of_project).collect::<Vec<_>>() {
             self.drop_user_slice(id);
         }
+        requests.into_iter().for_each(|id| self.drop_user_request(id));
     }
 
     /// Name of the default project, whose account exists now. Unless an administrator made it, it has what the quotas
@@ -126,7 +175,8 @@ impl QuotaScheduler {
 
     fn drop_idle_default(&mut self) {
         let name = ProjectName::default_project();
-        let is_used = self.slices.slices.keys().any(|id| self.jobs[id].spec.project == name);
+        let mut ids = self.slices.slices.keys().chain(self.slices.requests.keys());
+        let is_used = ids.any(|id| self.jobs.get(id).is_some_and(|job| job.spec.project == name));
         if !is_used && self.accounts.get(&name).is_some_and(|account| account.implicit) {
             self.accounts.remove(&name);
         }
@@ -138,15 +188,25 @@ impl QuotaScheduler {
         account.implicit.then_some(&account.project)
     }
 
-    /// Part of each GPU that is kept for jobs: claimed, or reserved while it empties.
+    /// Part of each GPU that is kept for jobs and granted requests.
     pub fn kept(&self) -> BTreeMap<GpuUuid, Permille> {
         let reserved = self.reserved.as_ref().map_or(&[][..], |reserved| &reserved.indices);
         let kept = |(index, gpu): (usize, &super::PoolGpu)| {
-            let claimed = self.pool.entry(index).claimed;
-            let kept = if reserved.contains(&index) { MilliGpus::ONE } else { claimed };
+            let claimed = self.pool.entry(index).claimed.plus(self.granted(index));
+            let kept = if reserved.contains(&index) { MilliGpus::ONE } else { claimed.min(MilliGpus::ONE) };
             let kept = Permille::try_from(kept.get()).unwrap_or(Permille::WHOLE);
             (kept > Permille::ZERO).then_some((gpu.uuid, kept))
         };
         self.pool.gpus().enumerate().filter_map(kept).collect()
+    }
+
+    /// Part of a GPU that is granted to requests whose slices are not there yet.
+    fn granted(&self, index: PoolIndex) -> MilliGpus {
+        let here = |binding: &Binding| binding.phase == Phase::Running && binding.indices.contains(&index);
+        let requests = self.slices.requests.keys().filter_map(|id| {
+            let binding = self.bindings.get(&MemberId { job: *id, index: 0 })?;
+            here(binding).then(|| self.jobs.get(id))?
+        });
+        requests.map(|job| job.spec.size.of_each()).sum()
     }
 }

@@ -88,6 +88,23 @@ async fn slice_beyond_its_project_s_quota_ends_for_a_job_within_its_own() {
     let ended = told.iter().find(|told| told.starts_with("borrowed ends: ")).unwrap();
     assert!(ended.contains("beyond its project's quota, and job a/due is within its own"), "{ended}");
     assert_eq!(node.kept(), 0, "nothing is kept once the job runs");
+    let history = controller.history();
+    let of =
+        |name: &str| history.iter().filter(|(job, _)| job == name).map(|(_, gpus)| *gpus).collect::<Vec<_>>();
+    assert_eq!((of("slice:mine"), of("slice:borrowed"), of("due")), (vec![1000], vec![1000, 0], vec![1000]));
+}
+
+#[tokio::test]
+async fn waiting_request_within_its_quota_gets_what_a_job_borrowed() {
+    let node = TestNode::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.project("b", "1");
+    controller.submit(wish("b", "borrows", "2", "sleep 60")).unwrap();
+    controller.until("b", "borrows", JobState::Running).await;
+    node.request(3, "a");
+    node::until("the request is granted", || node.user_slices() == ["granted-3"]).await;
+    assert_eq!(controller.until("b", "borrows", JobState::Pending).await.members[0].starts, 1);
 }
 
 #[tokio::test]
@@ -182,6 +199,9 @@ async fn preempted_job_is_warned_and_resumes() {
     controller.until("a", "first", JobState::Succeeded).await;
     let view = controller.until("b", "trains", JobState::Succeeded).await;
     assert!(saved.exists() && view.members[0].starts == 2, "{view:?}");
+    let log = controller.log("b", "trains", 0);
+    let lines = "[tranche: stopped, preempted for first of project a; it starts again in its turn]\n\n[tranche: start 2]";
+    assert!(log.contains(lines), "{log}");
     assert!(
         node.happened().iter().any(|told| told.contains("Preempted") && told.contains("first of project a"))
     );

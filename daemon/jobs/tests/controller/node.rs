@@ -16,13 +16,13 @@ use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
     JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu, Project,
-    ProjectChange, Size, Submission, TerminationPolicy, UserSlice, Warning,
+    ProjectChange, ProjectName, Size, Submission, TerminationPolicy, UserRequest, UserSlice, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
-    Launcher, LogFrom, Requester, Retention,
+    Launcher, LogFrom, Requester, Retention, UserDemand,
 };
 
 /// User that runs the tests, as an administrator.
@@ -49,6 +49,7 @@ pub(crate) struct TestSlices {
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
     users: Arc<Mutex<BTreeMap<SliceName, UserSlice>>>,
+    requests: Arc<Mutex<BTreeMap<u64, UserRequest>>>,
     claims: Arc<Mutex<JobClaims>>,
 }
 
@@ -77,6 +78,7 @@ impl TestNode {
             silent: Arc::default(),
             clocks: Arc::default(),
             users: Arc::default(),
+            requests: Arc::default(),
             claims: Arc::default(),
         };
         Self { folder: tempfile::tempdir().unwrap(), site }
@@ -140,16 +142,19 @@ impl TestNode {
 
     /// Creates a slice of a user on one whole GPU; those of lower GPUs are older.
     pub(crate) fn make_for_user(&self, name: &str, project: Option<&str>, gpu: usize) {
-        let slice = UserSlice {
-            name: name.parse().unwrap(),
-            owner_uid: 7,
-            created_unix_ms: gpu as u64,
-            project: project.map(|name| name.parse().unwrap()),
-            gpus: vec![self.site.gpus[gpu].uuid],
-            size: Size::Whole(NonZeroU32::MIN),
-            latency: None,
-        };
-        self.site.users.lock().unwrap().insert(slice.name.clone(), slice);
+        self.site.add_user_slice(name, project.map(|name| name.parse().unwrap()), gpu);
+    }
+
+    /// Lets a request for one whole GPU wait.
+    pub(crate) fn request(&self, number: u64, project: &str) {
+        let (project, size) = (Some(project.parse().unwrap()), Size::Whole(NonZeroU32::MIN));
+        let request = UserRequest { number, project, size, latency: None };
+        self.site.requests.lock().unwrap().insert(number, request);
+    }
+
+    /// Names of users' slices.
+    pub(crate) fn user_slices(&self) -> Vec<String> {
+        self.site.users.lock().unwrap().keys().map(ToString::to_string).collect()
     }
 
     /// Number of GPUs of which a part is kept for jobs.
@@ -166,13 +171,37 @@ impl TestNode {
     }
 }
 
+impl TestSlices {
+    fn add_user_slice(&self, name: &str, project: Option<ProjectName>, gpu: usize) {
+        let slice = UserSlice {
+            name: name.parse().unwrap(),
+            owner_uid: 7,
+            created_unix_ms: gpu as u64,
+            project,
+            gpus: vec![self.gpus[gpu].uuid],
+            size: Size::Whole(NonZeroU32::MIN),
+            latency: None,
+        };
+        self.users.lock().unwrap().insert(slice.name.clone(), slice);
+    }
+}
+
 impl JobSite for TestSlices {
     fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
     }
 
-    fn user_slices(&self) -> Vec<UserSlice> {
-        self.users.lock().unwrap().values().cloned().collect()
+    fn user_demand(&self) -> UserDemand {
+        UserDemand {
+            slices: self.users.lock().unwrap().values().cloned().collect(),
+            requests: self.requests.lock().unwrap().values().cloned().collect(),
+        }
+    }
+
+    fn grant(&self, request: u64, gpus: Vec<GpuUuid>) {
+        let granted = self.requests.lock().unwrap().remove(&request).unwrap();
+        let gpu = self.gpus.iter().position(|gpu| gpus.contains(&gpu.uuid)).unwrap();
+        self.add_user_slice(&format!("granted-{request}"), granted.project, gpu);
     }
 
     fn set_claims(&self, claims: JobClaims) {
@@ -401,6 +430,12 @@ impl RunningController {
         let (project, name) = (project.parse().unwrap(), name.parse().unwrap());
         let part = self.controller.log(&project, &name, index, LogFrom::Byte(0), ADMIN).unwrap();
         String::from_utf8(part.bytes).unwrap()
+    }
+
+    /// Names and thousandths of GPUs of all entries of the history.
+    pub(crate) fn history(&self) -> Vec<(String, u32)> {
+        let points = self.controller.history(0).unwrap();
+        points.into_iter().map(|point| (point.job, point.gpus.get())).collect()
     }
 
     /// Waits until a job is in a state.

@@ -14,6 +14,7 @@ use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester,
+    UserDemand,
 };
 
 use crate::crowd::{Crowd, gpus};
@@ -33,9 +34,11 @@ impl JobSite for Still {
         gpus()
     }
 
-    fn user_slices(&self) -> Vec<UserSlice> {
-        Vec::new()
+    fn user_demand(&self) -> UserDemand {
+        UserDemand::default()
     }
+
+    fn grant(&self, _: u64, _: Vec<GpuUuid>) {}
 
     fn set_claims(&self, _: JobClaims) {}
 

@@ -91,7 +91,8 @@ impl<'a> Oracle<'a> {
         let mut guaranteed: Vec<JobId> =
             waiting().filter(|(_, job)| self.is_guaranteed(job)).map(|(id, _)| *id).collect();
         let may_borrow = |job: &Job| !job.spec.is_non_preemptible() && self.usage(job).weight > 0;
-        let borrows = waiting().filter(|(_, job)| !self.is_guaranteed(job) && may_borrow(job));
+        let borrows =
+            waiting().filter(|(id, job)| !id.is_request() && !self.is_guaranteed(job) && may_borrow(job));
         let mut borrowing: Vec<JobId> = borrows.map(|(id, _)| *id).collect();
         self.sort(&mut guaranteed, |usage, _| (ratio(usage.used, usage.quota), ratio(0, 1)));
         self.sort(&mut borrowing, |usage, size| {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::properties::{Event, PROJECTS, SIZES, events, world};
 use super::*;
 use crate::jobs::pool::When;
-use crate::jobs::{Holder, UserSlice, Wait};
+use crate::jobs::{Holder, UserRequest, UserSlice, Wait};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -14,6 +14,10 @@ enum Step {
     Create(usize, prop::sample::Index, &'static str),
     Resize(prop::sample::Index, &'static str),
     Delete(prop::sample::Index),
+    /// A request of this size for a project that waits, the default one beyond the last.
+    Request(usize, &'static str),
+    /// A request is withdrawn.
+    Withdraw(prop::sample::Index),
 }
 
 fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -25,6 +29,9 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
         3 => (0..=PROJECTS.len(), index(), part()).prop_map(|(project, gpu, part)| Step::Create(project, gpu, part)),
         1 => (index(), part()).prop_map(|(slice, part)| Step::Resize(slice, part)),
         1 => index().prop_map(Step::Delete),
+        2 => (0..=PROJECTS.len(), prop::sample::select(&["0.5", "1", "2"][..]))
+            .prop_map(|(project, size)| Step::Request(project, size)),
+        1 => index().prop_map(Step::Withdraw),
     ];
     prop::collection::vec(step, 1..most)
 }
@@ -71,7 +78,8 @@ impl World {
             Step::Resize(which, part) if !self.users.is_empty() => {
                 let at = which.index(self.users.len());
                 let most = self.open_part(self.users[at].gpus[0]).plus(self.users[at].size.of_each());
-                if size(part).of_each() <= most {
+                // A slice of several whole GPUs is not resized.
+                if self.users[at].gpus.len() == 1 && size(part).of_each() <= most {
                     let before = std::mem::replace(&mut self.users[at].size, size(part));
                     grown =
                         (self.users[at].size.of_each() > before.of_each()).then(|| self.users[at].clone());
@@ -81,9 +89,19 @@ impl World {
                 let at = which.index(self.users.len());
                 self.users.swap_remove(at);
             }
-            Step::Resize(..) | Step::Delete(_) => {}
+            Step::Request(project, part) => self.requests.push(UserRequest {
+                number: at as u64,
+                project: PROJECTS.get(*project).map(|name| name.parse().unwrap()),
+                size: size(part),
+                latency: None,
+            }),
+            Step::Withdraw(which) if !self.requests.is_empty() => {
+                let at = which.index(self.requests.len());
+                self.requests.swap_remove(at);
+            }
+            Step::Resize(..) | Step::Delete(_) | Step::Withdraw(_) => {}
         }
-        self.scheduler.set_user_slices(self.users.clone());
+        self.tell_of_users();
         grown
     }
 
@@ -146,6 +164,28 @@ fn job_within_its_quota_gets_the_gpus_of_a_slice_beyond_its_own() {
     world.scheduler.set_user_slices(Vec::new());
     world.settle();
     assert_eq!(world.gpus_of("vision", &["due"]).len(), 4);
+}
+
+#[test]
+fn waiting_request_within_its_quota_gets_what_others_borrowed() {
+    let mut world = World::new(islands(1, 2), &[("vision", "1"), ("speech", "1")]);
+    for name in ["one", "two"] {
+        world.submit("speech", name, "1", JobKind::Training);
+    }
+    let request = |number, part: &str| UserRequest {
+        number,
+        project: Some("vision".parse().unwrap()),
+        size: size(part),
+        latency: None,
+    };
+    world.requests = vec![request(0, "1"), request(1, "0.5")];
+    world.tell_of_users();
+    world.settle();
+    let names: Vec<_> = world.users.iter().map(|slice| slice.name.to_string()).collect();
+    assert_eq!((names, world.requests.len()), (vec!["r-0".to_string()], 1), "the second would borrow");
+    assert_eq!((world.used("vision"), world.used("speech")), ("1".to_string(), "1".to_string()));
+    world.delete("speech", &["one"]);
+    assert_eq!(world.requests.len(), 1, "one that borrows is granted by the node, where there is room");
 }
 
 #[test]

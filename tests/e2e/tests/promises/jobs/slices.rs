@@ -49,3 +49,17 @@ fn slice_beyond_the_quota_ends_for_a_job_within_its_own() {
         .refused(1, &["no project nobody"]);
     drop(mine);
 }
+
+#[test]
+fn run_that_waits_within_its_quota_gets_what_a_job_borrowed() {
+    let node = node("v100x8", "4");
+    submit(&node, &["borrows", "-g", "8", "--", "sleep", "1000"]).success();
+    until(&node, "borrows", "running");
+    let hurried = node.run(&mut node.run_in_slice(&["-g", "4"], &["true"]));
+    hurried.refused(1, &["ask to wait"]);
+    // More than the default project's quota is not due.
+    let greedy = node.run(&mut node.run_in_slice(&["-g", "5", "--wait", "1s"], &["true"]));
+    greedy.refused(1, &["no room"]);
+    node.run(&mut node.run_in_slice(&["-g", "4", "--wait", "30s"], &["true"])).success();
+    until(&node, "borrows", "running");
+}
