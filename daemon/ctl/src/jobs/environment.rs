@@ -1,6 +1,9 @@
-//! Environment of a job, taken from this process.
+//! Environments of jobs and of commands that join them.
 
 use std::env;
+use std::ffi::OsString;
+
+use tranche_domain::id::HostPid;
 
 use crate::errors::Failure;
 
@@ -26,6 +29,20 @@ pub(super) fn of_job(asked: &[String], clean: bool) -> Result<Vec<(String, Strin
         variables.push((name, value));
     }
     Ok(variables)
+}
+
+/// Variables of a terminal, which a command in a job gets from its own.
+const OF_TERMINAL: [&str; 2] = ["TERM", "COLORTERM"];
+
+/// Environment of the program that a job runner started, with this terminal's variables. `None` if it cannot be read.
+pub(super) fn of_member(runner: HostPid) -> Option<Vec<(OsString, OsString)>> {
+    let runner = runner.get().cast_signed();
+    let mut processes = procfs::process::all_processes().ok()?.flatten();
+    let program = processes.find(|process| process.stat().is_ok_and(|stat| stat.ppid == runner))?;
+    let is_terminal_s = |name: &OsString| OF_TERMINAL.iter().any(|known| name == known);
+    let of_job = program.environ().ok()?.into_iter().filter(|(name, _)| !is_terminal_s(name));
+    let here = env::vars_os().filter(|(name, _)| is_terminal_s(name));
+    Some(of_job.chain(here).collect())
 }
 
 fn asked_for(variable: &str) -> Result<(String, String), Failure> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use tranche_rpc::v1::EnterSliceResponse;
 
@@ -23,9 +24,13 @@ pub(super) fn within(
 /// The library first in LD_PRELOAD, so that its symbols take precedence.
 fn preload(shim: &str, existing: Option<&OsString>) -> OsString {
     let mut list = OsString::from(shim);
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+    let existing = existing.map(|existing| existing.as_bytes()).unwrap_or_default();
+    // The environment of a program in a slice has the library already.
+    let others =
+        existing.split(|byte| *byte == b':').filter(|other| !other.is_empty() && *other != shim.as_bytes());
+    for other in others {
         list.push(":");
-        list.push(existing);
+        list.push(OsStr::from_bytes(other));
     }
     list
 }
@@ -52,6 +57,7 @@ mod tests {
         assert_eq!(value(&[], "LD_PRELOAD"), "/l/shim.so");
         assert_eq!(value(&[("LD_PRELOAD", "")], "LD_PRELOAD"), "/l/shim.so");
         assert_eq!(value(&[("LD_PRELOAD", "a.so b.so")], "LD_PRELOAD"), "/l/shim.so:a.so b.so");
+        assert_eq!(value(&[("LD_PRELOAD", "/l/shim.so:a.so")], "LD_PRELOAD"), "/l/shim.so:a.so");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod shim;
 mod supervision;
 
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +28,15 @@ use error::RunError;
 
 /// Runs the command in its slice; returns its exit status, or 128 and the signal that ended it.
 pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
+    run_with(args, socket, env::vars_os().collect())
+}
+
+/// Runs the command with an environment other than this process's.
+pub fn run_with(
+    args: &RunArgs,
+    socket: &Path,
+    environment: Vec<(OsString, OsString)>,
+) -> Result<u8, Failure> {
     if let Some(slice_socket) = env::var_os(SLICE_SOCKET) {
         return Err(RunError::Nested(slice_of(Path::new(&slice_socket))).into());
     }
@@ -36,7 +46,7 @@ pub fn run(args: &RunArgs, socket: &Path) -> Result<u8, Failure> {
     let begun = SystemTime::now();
     let entered = enter(args, socket)?;
     shim::check(&entered.preload_path)?;
-    let environment = environment::within(env::vars_os(), &entered);
+    let environment = environment::within(environment, &entered);
     let report_preemption = || {
         if let Some(slice) = slice_of(Path::new(&entered.socket_path))
             && let Some(reason) = preemption(socket, &slice, begun)

@@ -81,6 +81,7 @@ fn job_and_exec_see_the_slice() {
     let look = ["sh", "-c", &format!("{workload} --nvml; echo looked; sleep 1000")].map(String::from);
     let words: Vec<&str> =
         ["seen", "-g", "0.5", "--"].into_iter().chain(look.iter().map(String::as_str)).collect();
+    let words = [&["--env", "GREETING=hello"], &words[..]].concat();
     submit(&node, &words).success();
     until(&node, "seen", "running");
     eventually("the job has printed it", || {
@@ -92,6 +93,9 @@ fn job_and_exec_see_the_slice() {
     // In bytes, as a program without knowledge of slices prints it.
     let half = (16255u64 << 20).to_string();
     assert!(log.contains(&half) && visitor.contains(&half), "{log}\n{visitor}");
+    let told =
+        node.tranche(&["exec", "seen", "--", "sh", "-c", "echo $GREETING $TRANCHE_JOB_NAME"]).success();
+    assert_eq!(told.trim(), "hello seen", "it has the job's environment");
 }
 
 #[test]
