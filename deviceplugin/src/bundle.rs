@@ -42,7 +42,7 @@ pub enum BadBundle {
 }
 
 /// Prefix of slice names that belong to devices.
-const SLICE_PREFIX: &str = "k8s-";
+const SLICE_PREFIX: &str = tranche_domain::node::DEVICE_PLUGIN_PREFIX;
 
 impl Bundle {
     /// A bundle of these devices, in any order.

@@ -79,6 +79,8 @@ pub(crate) struct Agent {
     core: Mutex<Core>,
     /// Incremented whenever capacity may have become available.
     pub(crate) room: watch::Sender<u64>,
+    /// Changes whenever a request begins to wait or leaves the queue.
+    pub(crate) requests: watch::Sender<u64>,
 }
 
 /// State that changes under one lock.
@@ -163,6 +165,7 @@ impl Agent {
             workers: Workers::default(),
             core: Mutex::new(core),
             room: watch::Sender::new(0),
+            requests: watch::Sender::new(0),
         })
     }
 
@@ -181,10 +184,7 @@ impl Agent {
 
     /// Notifies the quota scheduler of a change among waiting requests.
     pub(crate) fn requests_changed(&self) {
-        let has_projects = self.core().claims.has_projects();
-        if has_projects {
-            self.notify_capacity();
-        }
+        self.requests.send_modify(|turn| *turn += 1);
     }
 
     /// Writes the state file; a failure is logged.

@@ -52,9 +52,16 @@ pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>
 
 /// Runs the job controller, at once whenever capacity may have appeared. Never returns.
 pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
-    let mut room = agent.room.subscribe();
+    let (mut room, mut requests) = (agent.room.subscribe(), agent.requests.subscribe());
     let looking = async {
-        while room.changed().await.is_ok() {
+        loop {
+            let changed = tokio::select! {
+                changed = room.changed() => changed,
+                changed = requests.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
             desk.look_again();
         }
     };

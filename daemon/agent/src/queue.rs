@@ -3,7 +3,7 @@
 //! The oldest request that fits is served first; one that does not fit yet neither delays a smaller one behind it nor
 //! reserves anything. On a node with projects, one that is within the quota is granted GPUs by the quota scheduler.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tranche_domain::id::{GpuUuid, HostPid};
 use tranche_domain::jobs::{Size, UserRequest};
@@ -33,7 +33,12 @@ struct WaitingRequest {
     caller: Waiter,
     /// GPUs that the quota scheduler granted.
     granted: Option<Vec<GpuUuid>>,
+    /// Time before which the request is kept from the quota scheduler, after a grant of no use.
+    withheld_until: Option<Instant>,
 }
+
+/// Time for which a request is withheld from the quota scheduler after a grant.
+const WITHHELD: Duration = Duration::from_secs(2);
 
 /// Client of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,7 @@ impl Queue {
             since: Instant::now(),
             caller,
             granted: None,
+            withheld_until: None,
         });
         ticket
     }
@@ -77,7 +83,11 @@ impl Queue {
     /// Requests that a project's quota may entitle to GPUs, the oldest first. Those that name GPUs, or parts other than
     /// their share, wait for the node as it is.
     pub(crate) fn user_requests(&self, claims: &JobClaims) -> Vec<UserRequest> {
+        let now = Instant::now();
         let request = |waiting: &WaitingRequest| {
+            if waiting.withheld_until.is_some_and(|until| now < until) {
+                return None;
+            }
             let project =
                 claims.project_for(waiting.caller.requester, waiting.request.project.as_ref()).ok()??;
             let (size, latency) = (waiting.size()?, waiting.request.latency);
@@ -90,6 +100,13 @@ impl Queue {
     pub(crate) fn grant(&mut self, number: u64, gpus: Vec<GpuUuid>) -> bool {
         let waiting = self.waiting.iter_mut().find(|waiting| waiting.ticket.0 == number);
         waiting.map(|waiting| waiting.granted = Some(gpus)).is_some()
+    }
+
+    /// Ends the grant of a request, which was used or could not be. The quota scheduler decides again after a while.
+    pub(crate) fn withhold(&mut self, ticket: QueueTicket) {
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.ticket == ticket) {
+            (waiting.granted, waiting.withheld_until) = (None, Some(Instant::now() + WITHHELD));
+        }
     }
 
     /// GPUs that were granted to a request.

@@ -11,7 +11,8 @@ use tonic::{Request, Response, Status};
 use tranche_domain::access::Verb;
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::node::Refusal;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
 use tranche_domain::slice::Slice;
@@ -246,6 +247,7 @@ async fn create(
     caller: &Caller,
     wait: Duration,
 ) -> Result<Slice, RequestFailure> {
+    let wanted = &with_project(agent, wanted, caller)?;
     let refusal = match agent.create(wanted, caller) {
         Err(RequestFailure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
         answer => return answer,
@@ -257,14 +259,14 @@ async fn create(
     let mut last = refusal;
     loop {
         // Checked after subscribing, so capacity that appears in between is not missed.
-        let granted = place.granted();
-        if granted.is_some() || place.is_first_to_fit() {
-            let created = match granted {
-                Some(gpus) => agent.create_granted(wanted, caller, &gpus),
-                None => agent.create(wanted, caller),
-            };
-            match created {
+        let is_granted = place.is_granted();
+        if is_granted || place.is_first_to_fit() {
+            match agent.create_waiting(wanted, caller, place.ticket) {
                 Err(RequestFailure::Refused(refusal)) if refusal.may_pass() => last = refusal,
+                // The GPUs that were granted take no slices any more, but others may.
+                Err(RequestFailure::Refused(refusal @ Refusal::Unplaceable(_))) if is_granted => {
+                    last = refusal;
+                }
                 answer => {
                     drop(place);
                     agent.notify_capacity(); // the next request may fit
@@ -277,6 +279,16 @@ async fn create(
             return Err(RequestFailure::TimedOut { refusal: last, waited_ms });
         }
     }
+}
+
+/// The request with the project that it counts for, also when that changes while it waits.
+fn with_project(
+    agent: &Agent,
+    wanted: &SliceRequest,
+    caller: &Caller,
+) -> Result<SliceRequest, RequestFailure> {
+    let project = agent.core().claims.project_for(caller.requester(), wanted.project.as_ref())?;
+    Ok(SliceRequest { project, ..wanted.clone() })
 }
 
 /// Entry in the admission queue, removed when dropped.
@@ -296,8 +308,8 @@ impl<'a> InLine<'a> {
         Ok(Self { agent, ticket })
     }
 
-    fn granted(&self) -> Option<Vec<GpuUuid>> {
-        self.agent.core().waiting.granted(self.ticket)
+    fn is_granted(&self) -> bool {
+        self.agent.core().waiting.granted(self.ticket).is_some()
     }
 
     fn is_first_to_fit(&self) -> bool {

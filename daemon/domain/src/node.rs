@@ -8,7 +8,7 @@ mod outside;
 mod refusal;
 mod resizing;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -23,6 +23,7 @@ use crate::units::{Bytes, Permille};
 use demand::{demand, limit};
 
 pub use demand::MAX_GPUS;
+pub use outside::DEVICE_PLUGIN_PREFIX;
 pub use refusal::Refusal;
 
 /// A GPU that slices can be created on.
@@ -60,8 +61,17 @@ pub struct Node {
     excess: BTreeMap<(SliceName, GpuUuid), Bytes>,
     /// Cordons, including those of GPUs that are absent.
     cordons: BTreeMap<GpuUuid, Cordon>,
-    /// Part of each GPU that is kept for jobs; only their slices may take it.
-    kept: BTreeMap<GpuUuid, Permille>,
+    /// GPUs that are kept for jobs; only their slices may take them.
+    kept: KeptGpus,
+}
+
+/// Parts of GPUs that are kept for jobs and for granted requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptGpus {
+    /// Parts that are kept whatever slices there are.
+    pub parts: BTreeMap<GpuUuid, Permille>,
+    /// Part of each of these GPUs that is kept until a member has its slice.
+    pub starting: Vec<(MemberId, Vec<GpuUuid>, Permille)>,
 }
 
 impl Node {
@@ -72,7 +82,7 @@ impl Node {
             slices: BTreeMap::new(),
             excess: BTreeMap::new(),
             cordons: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            kept: KeptGpus { parts: BTreeMap::new(), starting: Vec::new() },
         }
     }
 
@@ -142,8 +152,8 @@ impl Node {
         true
     }
 
-    /// Sets the part of each GPU that is kept for jobs.
-    pub fn set_kept(&mut self, kept: BTreeMap<GpuUuid, Permille>) {
+    /// Sets the GPUs that are kept for jobs.
+    pub fn set_kept(&mut self, kept: KeptGpus) {
         self.kept = kept;
     }
 
@@ -235,13 +245,29 @@ impl Node {
 
     /// All GPUs as a new slice finds them: without the parts that are kept for jobs, unless it is a job's.
     fn rooms_for(&self, is_job: bool) -> Vec<GpuRoom> {
-        let open = |gpu: &Gpu| if is_job { self.room(gpu) } else { self.room_beside_jobs(gpu) };
-        self.gpus.iter().map(open).collect()
+        let kept = if is_job { BTreeMap::new() } else { self.kept_now() };
+        self.gpus.iter().map(|gpu| self.room_beside(gpu, &kept)).collect()
     }
 
-    fn room_beside_jobs(&self, gpu: &Gpu) -> GpuRoom {
+    /// Part of each GPU that is kept for slices which are not there yet.
+    fn kept_now(&self) -> BTreeMap<GpuUuid, Permille> {
+        let mut kept = self.kept.parts.clone();
+        if self.kept.starting.is_empty() {
+            return kept;
+        }
+        let started: BTreeSet<MemberId> = self.slices.values().filter_map(|slice| slice.job).collect();
+        for (_, gpus, part) in self.kept.starting.iter().filter(|(member, ..)| !started.contains(member)) {
+            for gpu in gpus {
+                let sum = kept.entry(*gpu).or_insert(Permille::ZERO);
+                *sum = sum.checked_add(*part).unwrap_or(Permille::WHOLE);
+            }
+        }
+        kept
+    }
+
+    fn room_beside(&self, gpu: &Gpu, kept: &BTreeMap<GpuUuid, Permille>) -> GpuRoom {
         let room = self.room(gpu);
-        let kept = self.kept.get(&gpu.uuid).copied().unwrap_or(Permille::ZERO);
+        let kept = kept.get(&gpu.uuid).copied().unwrap_or(Permille::ZERO);
         GpuRoom {
             free: room.free.saturating_sub(MemoryDemand::Share(kept).on(gpu.capacity)),
             free_compute: room.free_compute.saturating_sub(kept),

@@ -1,11 +1,10 @@
 //! Claims of jobs on users' slices. GPUs that are kept for jobs, and the project of each slice.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{MilliGpus, ProjectName, ProjectRefusal, QuotaScheduler};
-use tranche_domain::units::Permille;
+use tranche_domain::node::KeptGpus;
 
 use crate::error::JobsError;
 use crate::requester::Requester;
@@ -13,8 +12,8 @@ use crate::requester::Requester;
 /// Claims of jobs, and the projects that slices can count for, at the last decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobClaims {
-    /// Part of each GPU that is kept for jobs.
-    pub kept: BTreeMap<GpuUuid, Permille>,
+    /// GPUs that are kept for jobs.
+    pub kept: KeptGpus,
     projects: Vec<ProjectRoom>,
 }
 
@@ -34,11 +33,6 @@ impl JobClaims {
             left: project.quota.less(scheduler.used(&project.name)),
         };
         Self { kept: scheduler.kept(), projects: scheduler.projects().map(room).collect() }
-    }
-
-    /// Tests if the node has projects.
-    pub const fn has_projects(&self) -> bool {
-        !self.projects.is_empty()
     }
 
     /// Project that a slice of this user counts for. The requested one, or else the one of the user's that has most of

@@ -123,6 +123,7 @@ impl<S: JobSite> JobController<S> {
         }
         state.scheduler.set_user_requests(users.requests);
         state.scheduler.set_user_slices(users.slices);
+        state.knows_users = true;
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
             self.stop_overdue(&mut state, now.moment());
@@ -195,9 +196,15 @@ impl<S: JobSite> JobController<S> {
     /// Reason for ending a user's slice for this member, for the slice's owner.
     fn reason_to_end(&self, by: MemberId) -> String {
         let state = self.state();
-        let spec = state.entries.get(&by.job).map(|entry| &entry.spec);
-        let job = spec.map_or_else(|| "a job".into(), |spec| format!("job {}/{}", spec.project, spec.name));
-        format!("it was beyond its project's quota, and {job} is within its own")
+        let spec = state.scheduler.jobs().get(&by.job).map(|job| &job.spec);
+        let other = match spec {
+            Some(spec) if state.scheduler.user_request(by).is_some() => {
+                format!("a slice that project {} waits for", spec.project)
+            }
+            Some(spec) => format!("job {}/{}", spec.project, spec.name),
+            None => "a job".into(),
+        };
+        format!("it was beyond its project's quota, and {other} is within its own")
     }
 
     /// Stops members that exceed a limit.

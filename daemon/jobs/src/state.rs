@@ -38,6 +38,8 @@ pub(crate) struct ControllerState {
     pub(crate) actions: Vec<Action>,
     /// Bindings at the last decision.
     pub(crate) places: BTreeMap<MemberId, SavedBinding>,
+    /// True once the scheduler has the users' slices of this node.
+    pub(crate) knows_users: bool,
     /// GPUs of each job and user's slice at the last decision.
     pub(crate) had: BTreeMap<EntryName, MilliGpus>,
     pub(crate) node: SavedNode,
@@ -150,7 +152,8 @@ impl ControllerState {
                 (started.farewell, started.end) = (None, None);
             }
             Action::Stop { member, by } => {
-                let Some(by) = self.entries.get(&by.job).map(|by| by.spec.clone()) else { return };
+                // A user's request is a job to the scheduler alone.
+                let Some(by) = self.scheduler.jobs().get(&by.job).map(|by| by.spec.clone()) else { return };
                 self.give_reason(*member, StopReason::Preempted(by.project, by.name));
                 if let Some(job) = self.scheduler.jobs().get(&member.job) {
                     *self.preempted.entry(job.spec.project.clone()).or_default() += 1;
@@ -185,7 +188,10 @@ impl ControllerState {
                 add(&spec.project, spec.name.to_string(), spec.size.total());
             }
         }
-        if self.scheduler.projects().next().is_some() {
+        if !self.knows_users {
+            let slices = self.had.iter().filter(|((_, name), _)| name.contains(':'));
+            slices.for_each(|((project, name), gpus)| add(project, name.clone(), *gpus));
+        } else if self.scheduler.projects().next().is_some() {
             for (project, slice) in self.scheduler.user_slices() {
                 add(project, slice_entry(&slice.name), slice.size.total());
             }

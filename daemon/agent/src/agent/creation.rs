@@ -1,15 +1,14 @@
 //! Creation of slices, and removal of their files.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tranche_domain::event::Actor;
-use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
+use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::jobs::MemberId;
-use tranche_domain::node::{Origin, Refusal};
+use tranche_domain::node::{KeptGpus, Origin, Refusal};
 use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Slice;
 use tranche_shm::crash::point;
@@ -18,6 +17,7 @@ use super::notices::created;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
 use crate::failure::RequestFailure;
+use crate::queue::QueueTicket;
 use tranche_linux::clock::{monotonic_ms, now_unix_ms};
 use tranche_linux::privileges;
 use tranche_slices::attach;
@@ -39,20 +39,33 @@ impl Agent {
         self.create_in(&mut self.core(), request, caller, actor)
     }
 
-    /// Creates a slice on GPUs that the quota scheduler granted, which are kept from other slices.
-    pub(crate) fn create_granted(
+    /// Creates the slice of a request that waits, which then leaves the queue. Where the quota scheduler granted it GPUs,
+    /// these are kept from other slices and taken.
+    pub(crate) fn create_waiting(
         self: &Arc<Self>,
         request: &SliceRequest,
         caller: &Caller,
-        gpus: &[GpuUuid],
+        ticket: QueueTicket,
     ) -> Result<Slice, RequestFailure> {
-        let gpus = gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect();
-        let (actor, request) = (caller.actor(), SliceRequest { gpus, ..request.clone() });
+        let actor = caller.actor();
         let mut core = self.core();
-        core.node.set_kept(BTreeMap::new());
-        let created = self.create_in(&mut core, &request, caller, actor);
-        let kept = core.claims.kept.clone();
-        core.node.set_kept(kept);
+        let created = match core.waiting.granted(ticket) {
+            None => self.create_in(&mut core, request, caller, actor),
+            Some(gpus) => {
+                let gpus = gpus.into_iter().map(GpuSelector::Uuid).collect();
+                core.node.set_kept(KeptGpus::default());
+                let request = SliceRequest { gpus, ..request.clone() };
+                let created = self.create_in(&mut core, &request, caller, actor);
+                let kept = core.claims.kept.clone();
+                core.node.set_kept(kept);
+                core.waiting.withhold(ticket);
+                created
+            }
+        };
+        if created.is_ok() {
+            // In the same step, so that the quota scheduler never sees both the request and its slice.
+            core.waiting.leave(ticket);
+        }
         created
     }
 

@@ -7,7 +7,7 @@
 //! A request for a slice that waits for room is a job in the queue as long as it is within the quota. It is granted when
 //! its GPUs are empty. One that would borrow waits until there is room, and preempts nothing.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -19,7 +19,8 @@ use super::project::{Project, ProjectAccount};
 use super::scheduler::{Binding, Phase, QuotaScheduler};
 use super::user_slice::{UserRequest, UserSlice};
 use crate::compute::{Latency, Priority};
-use crate::id::{GpuUuid, SliceName};
+use crate::id::SliceName;
+use crate::node::KeptGpus;
 use crate::units::Permille;
 
 impl QuotaScheduler {
@@ -54,17 +55,23 @@ impl QuotaScheduler {
         self.drop_idle_default();
     }
 
+    /// Enters a slice that is new or has changed. A changed one keeps its id, so that a decision about it stays valid.
     fn replace_user_slice(&mut self, known: Option<JobId>, slice: UserSlice) {
         let same = |id: &JobId| {
             self.slices.slices.get(id).is_some_and(|known| known.created_unix_ms == slice.created_unix_ms)
         };
-        let before = known.filter(same).and_then(|id| {
-            let binding = self.bindings.get(&MemberId { job: id, index: 0 })?;
-            Some((binding.order, binding.phase))
-        });
-        known.into_iter().for_each(|id| self.drop_user_slice(id));
-        let member = self.bind_user_slice(slice);
+        let Some(id) = known.filter(same) else {
+            known.into_iter().for_each(|id| self.drop_user_slice(id));
+            let id = self.slices.insert(slice.clone());
+            return self.bind_user_slice(id, &slice);
+        };
+        let binding = self.bindings.get(&MemberId { job: id, index: 0 });
+        let before = binding.map(|binding| (binding.order, binding.phase));
+        self.release(MemberId { job: id, index: 0 });
+        self.slices.slices.insert(id, slice.clone());
+        self.bind_user_slice(id, &slice);
         if let Some((order, phase)) = before {
+            let member = MemberId { job: id, index: 0 };
             if let Some(binding) = self.bindings.get_mut(&member) {
                 binding.order = order;
             }
@@ -74,13 +81,11 @@ impl QuotaScheduler {
         }
     }
 
-    fn bind_user_slice(&mut self, slice: UserSlice) -> MemberId {
+    fn bind_user_slice(&mut self, id: JobId, slice: &UserSlice) {
         let spec = self.spec_of(slice.project.as_ref(), slice.size, slice.latency);
         let indices = slice.gpus.iter().filter_map(|gpu| self.pool.index_of(*gpu)).collect();
-        let member = MemberId { job: self.slices.insert(slice), index: 0 };
-        self.jobs.insert(member.job, Job::new(spec));
-        self.bind(member, indices, Phase::Running);
-        member
+        self.jobs.insert(id, Job::new(spec));
+        self.bind(MemberId { job: id, index: 0 }, indices, Phase::Running);
     }
 
     /// Specification by which a slice or request counts as a job.
@@ -188,16 +193,25 @@ impl QuotaScheduler {
         account.implicit.then_some(&account.project)
     }
 
-    /// Part of each GPU that is kept for jobs and granted requests.
-    pub fn kept(&self) -> BTreeMap<GpuUuid, Permille> {
+    /// GPUs that are kept for jobs and granted requests.
+    pub fn kept(&self) -> KeptGpus {
         let reserved = self.reserved.as_ref().map_or(&[][..], |reserved| &reserved.indices);
         let kept = |(index, gpu): (usize, &super::PoolGpu)| {
             let claimed = self.pool.entry(index).claimed.plus(self.granted(index));
-            let kept = if reserved.contains(&index) { MilliGpus::ONE } else { claimed.min(MilliGpus::ONE) };
-            let kept = Permille::try_from(kept.get()).unwrap_or(Permille::WHOLE);
-            (kept > Permille::ZERO).then_some((gpu.uuid, kept))
+            let kept = if reserved.contains(&index) { MilliGpus::ONE } else { claimed };
+            (kept > MilliGpus::ZERO).then_some((gpu.uuid, permille(kept)))
         };
-        self.pool.gpus().enumerate().filter_map(kept).collect()
+        let running = self.bindings.iter().filter(|(member, binding)| {
+            binding.phase == Phase::Running && !member.job.is_slice() && !member.job.is_request()
+        });
+        let starting = running.filter_map(|(member, binding)| {
+            let part = self.jobs.get(&member.job)?.spec.size.of_each();
+            Some((*member, self.pool.uuids(&binding.indices), permille(part)))
+        });
+        KeptGpus {
+            parts: self.pool.gpus().enumerate().filter_map(kept).collect(),
+            starting: starting.collect(),
+        }
     }
 
     /// Part of a GPU that is granted to requests whose slices are not there yet.
@@ -209,4 +223,8 @@ impl QuotaScheduler {
         });
         requests.map(|job| job.spec.size.of_each()).sum()
     }
+}
+
+fn permille(part: MilliGpus) -> Permille {
+    Permille::try_from(part.get()).unwrap_or(Permille::WHOLE)
 }

@@ -47,7 +47,7 @@ pub enum Wait {
     Scattered {
         /// GPUs of a member.
         size: Size,
-        /// Jobs and slices that have most of the GPUs, at most [`MOST_HOLDERS`].
+        /// Jobs and slices that have most of the GPUs, at most three.
         holders: Vec<Holder>,
     },
     /// Too few GPUs can hold its latency target beside those of the slices there.
@@ -58,7 +58,7 @@ pub enum Wait {
         used: MilliGpus,
         /// Quota of its project.
         quota: MilliGpus,
-        /// Jobs and slices that have most of the GPUs, at most [`MOST_HOLDERS`].
+        /// Jobs and slices that have most of the GPUs, at most three.
         holders: Vec<Holder>,
     },
 }

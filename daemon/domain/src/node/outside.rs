@@ -84,10 +84,14 @@ impl Node {
     }
 }
 
-/// Tests if a slice is a user's. An orchestrator's slices are root's and labelled with their pods; it has quotas of its
-/// own. The label alone decides nothing, as each user can set it.
-const fn is_users(slice: &Slice) -> bool {
-    slice.job.is_none() && !(slice.owner_uid == 0 && slice.pod.is_some())
+/// Start of the names of the device plugin's slices, which are for pods and labelled with them later.
+pub const DEVICE_PLUGIN_PREFIX: &str = "k8s-";
+
+/// Tests if a slice is a user's. An orchestrator's slices are root's, and it has quotas of its own. Neither name nor
+/// label alone decides anything, as each user can set them.
+fn is_users(slice: &Slice) -> bool {
+    let is_labelled = slice.pod.is_some() || slice.name.as_str().starts_with(DEVICE_PLUGIN_PREFIX);
+    slice.job.is_none() && !(slice.owner_uid == 0 && is_labelled)
 }
 
 fn is_of(job: Option<MemberId>, members: &BTreeSet<MemberId>) -> bool {
@@ -96,7 +100,7 @@ fn is_of(job: Option<MemberId>, members: &BTreeSet<MemberId>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Gpu, Node, Origin};
+    use super::super::{Gpu, KeptGpus, Node, Origin};
     use super::*;
     use crate::compute::Priority;
     use crate::jobs::JobId;
@@ -149,6 +153,8 @@ mod tests {
         assert_eq!(seen(&node, 0), 500, "500 of 1001 MiB, rounded up");
         make(&mut node, &request("user", "0.1", Some(Bytes::mib(121)), None), None);
         assert_eq!(seen(&node, 0), 500, "a user's slice counts for its project");
+        make(&mut node, &request("k8s-0.half.0", "0.01", None, None), None);
+        assert_eq!(seen(&node, 0), 510, "a slice of the device plugin, whose pod is not known yet");
         let sizes: Vec<_> = node.user_slices().iter().map(|slice| slice.size.total().get()).collect();
         assert_eq!(sizes, [121], "121 of 1001 MiB, rounded up");
     }
@@ -163,12 +169,18 @@ mod tests {
             obstacle: None,
         };
         let mut node = Node::new(vec![gpu.clone()]);
-        node.set_kept([(gpu.uuid, 600.try_into().unwrap())].into());
+        node.set_kept(KeptGpus {
+            parts: [(gpu.uuid, 200.try_into().unwrap())].into(),
+            starting: vec![(MEMBER, vec![gpu.uuid], 400.try_into().unwrap())],
+        });
         let refusal = node.check(&request("a", "0.5", None, None)).unwrap_err();
         assert!(refusal.to_string().contains("kept for a job") && refusal.may_pass(), "{refusal}");
         make(&mut node, &request("user", "0.4", None, None), None);
         let grown = Resize { memory: Some(Bytes::mib(401)), ..Resize::default() };
         assert!(node.resize(&"user".parse().unwrap(), grown).is_err());
-        make(&mut node, &request("job", "0.6", None, None), Some(MEMBER));
+        make(&mut node, &request("job", "0.4", None, None), Some(MEMBER));
+        assert!(node.check(&request("b", "0.1", None, None)).is_err(), "the rest is kept as well");
+        node.delete(&"user".parse().unwrap()).unwrap();
+        assert!(node.check(&request("b", "0.4", None, None)).is_ok(), "the member has its slice");
     }
 }

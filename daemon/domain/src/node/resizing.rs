@@ -64,7 +64,7 @@ impl Node {
         let name = &slice.name;
         let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
         let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
-        let room = if slice.job.is_some() { self.room(gpu) } else { self.room_beside_jobs(gpu) };
+        let room = if slice.job.is_some() { self.room(gpu) } else { self.room_beside(gpu, &self.kept_now()) };
         let most_memory = room.free.saturating_add(part.cap).saturating_add(self.excess(name, gpu.uuid));
         let most_compute = room.free_compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE);
         let memory = memory.map_or(part.cap, |memory| memory.on(gpu.capacity));

@@ -159,7 +159,7 @@ impl TestNode {
 
     /// Number of GPUs of which a part is kept for jobs.
     pub(crate) fn kept(&self) -> usize {
-        self.site.claims.lock().unwrap().kept.len()
+        self.site.claims.lock().unwrap().kept.parts.len()
     }
 
     pub(crate) fn noted(&self) -> Vec<String> {

@@ -56,7 +56,8 @@ impl World {
     /// Part of a GPU that a new slice may take: what the node has, less what is kept for jobs.
     fn open_part(&self, gpu: GpuUuid) -> MilliGpus {
         let index = self.scheduler.pool.index_of(gpu).unwrap();
-        let kept = self.scheduler.kept().get(&gpu).map_or(MilliGpus::ZERO, |kept| MilliGpus::new(kept.get()));
+        let kept = self.scheduler.kept().parts;
+        let kept = kept.get(&gpu).map_or(MilliGpus::ZERO, |kept| MilliGpus::new(kept.get()));
         let entry = self.scheduler.pool.entry(index);
         entry.free(When::Now).plus(entry.claimed).less(kept)
     }
