@@ -11,7 +11,7 @@ pub struct Point {
     pub time_unix_ms: u64,
     /// Project of the job or slice.
     pub project: ProjectName,
-    /// Name of the job, or that of [`slice_entry`].
+    /// Name of the job, or `slice:NAME` of a slice.
     pub job: String,
     /// GPUs of all its members from this time on.
     pub gpus: MilliGpus,
