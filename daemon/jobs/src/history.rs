@@ -1,5 +1,7 @@
 //! History of GPU use by jobs and users' slices.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{MilliGpus, ProjectName};
@@ -23,4 +25,82 @@ pub(crate) type EntryName = (ProjectName, String);
 /// Name of a user's slice among those of jobs, which have no colon.
 pub(crate) fn slice_entry(name: &SliceName) -> String {
     format!("slice:{name}")
+}
+
+/// Number of points after which the history has the use of every entry again. The store keeps ten times as many, so that
+/// what began before the oldest point is not missing.
+const BETWEEN_WHOLE: usize = 10_000;
+
+/// GPUs of each job and user's slice, as the history has them.
+#[derive(Debug, Default)]
+pub(crate) struct Allocations {
+    had: BTreeMap<EntryName, MilliGpus>,
+    /// Number of points since the last that had every entry.
+    since_whole: usize,
+}
+
+impl Allocations {
+    /// Allocations of an earlier daemon's slices; jobs are entered again.
+    pub(crate) fn of_slices(slices: &[(ProjectName, String, MilliGpus)]) -> Self {
+        let had = slices.iter().cloned().map(|(project, name, gpus)| ((project, name), gpus)).collect();
+        Self { had, since_whole: 0 }
+    }
+
+    /// Users' slices with their GPUs.
+    pub(crate) fn slices(&self) -> Vec<(ProjectName, String, MilliGpus)> {
+        let slices = self.had.iter().filter(|((_, name), _)| name.contains(':'));
+        slices.map(|((project, name), gpus)| (project.clone(), name.clone(), *gpus)).collect()
+    }
+
+    /// Points for what has changed, and now and then for all that there is.
+    pub(crate) fn change_to(&mut self, has: BTreeMap<EntryName, MilliGpus>, time_unix_ms: u64) -> Vec<Point> {
+        let of = |amounts: &BTreeMap<EntryName, MilliGpus>, name: &EntryName| {
+            amounts.get(name).copied().unwrap_or_default()
+        };
+        let names: BTreeSet<&EntryName> = self.had.keys().chain(has.keys()).collect();
+        let is_whole = self.since_whole >= BETWEEN_WHOLE;
+        let told = names.into_iter().filter(|name| is_whole || of(&self.had, name) != of(&has, name));
+        let point = |name: &EntryName| {
+            let (project, job) = name.clone();
+            Point { time_unix_ms, project, job, gpus: of(&has, name) }
+        };
+        let points: Vec<Point> = told.map(point).collect();
+        self.since_whole = if is_whole { 0 } else { self.since_whole.saturating_add(points.len()) };
+        self.had = has;
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_use_is_entered_again_among_many_short_ones() {
+        let entry = |name: &str| ("a".parse::<ProjectName>().unwrap(), name.to_owned());
+        let long = (entry("long"), MilliGpus::ONE);
+        let mut allocations = Allocations::default();
+        let mut points = Vec::new();
+        for run in 0..BETWEEN_WHOLE as u64 {
+            let short = (entry(&format!("slice:{run}")), MilliGpus::new(1));
+            points.extend(allocations.change_to([long.clone(), short].into(), run));
+        }
+        let of_long: Vec<_> = points.iter().filter(|point| point.job == "long").collect();
+        assert!(
+            of_long.len() >= 2 && of_long.iter().all(|point| point.gpus == MilliGpus::ONE),
+            "{of_long:?}"
+        );
+        let ended = allocations.change_to(BTreeMap::new(), 9).into_iter().find(|point| point.job == "long");
+        assert_eq!(ended.unwrap().gpus, MilliGpus::ZERO);
+        assert_eq!(allocations.change_to(BTreeMap::new(), 10), []);
+    }
+
+    #[test]
+    fn slices_of_an_earlier_daemon_end_in_the_history() {
+        let slice = ("a".parse::<ProjectName>().unwrap(), slice_entry(&"s".parse().unwrap()), MilliGpus::ONE);
+        let mut allocations = Allocations::of_slices(std::slice::from_ref(&slice));
+        assert_eq!(allocations.slices(), [slice]);
+        let points = allocations.change_to(BTreeMap::new(), 1);
+        assert_eq!((points.len(), points[0].gpus), (1, MilliGpus::ZERO));
+    }
 }

@@ -9,6 +9,7 @@ use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding}
 
 use crate::error::OpenError;
 use crate::folder::{Attempt, Folders, is_deserted};
+use crate::history::Allocations;
 use crate::record::StopReason;
 use crate::site::JobSlice;
 use crate::state::ControllerState;
@@ -75,8 +76,7 @@ pub(crate) fn state(
     }
     forget_deleted(&mut state);
     let rebooted = all.node.boot != boot;
-    let slices = all.node.slices.iter().cloned();
-    state.had = slices.map(|(project, name, gpus)| ((project, name), gpus)).collect();
+    state.had = Allocations::of_slices(&all.node.slices);
     state.node = all.node;
     for kept in &seated {
         state.supervised.insert(kept.member, Default::default());

@@ -13,7 +13,7 @@ use tranche_domain::jobs::{
 use tranche_domain::slice::ProcessId;
 
 use crate::clock::{Clock, Now};
-use crate::history::{EntryName, Point, slice_entry};
+use crate::history::{Allocations, EntryName, slice_entry};
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
 use crate::store::{Changes, SavedJob, SavedNode};
 
@@ -41,7 +41,7 @@ pub(crate) struct ControllerState {
     /// True once the scheduler has the users' slices of this node.
     pub(crate) knows_users: bool,
     /// GPUs of each job and user's slice at the last decision.
-    pub(crate) had: BTreeMap<EntryName, MilliGpus>,
+    pub(crate) had: Allocations,
     pub(crate) node: SavedNode,
     /// Number of preempted members of each project since this daemon started.
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
@@ -189,8 +189,7 @@ impl ControllerState {
             }
         }
         if !self.knows_users {
-            let slices = self.had.iter().filter(|((_, name), _)| name.contains(':'));
-            slices.for_each(|((project, name), gpus)| add(project, name.clone(), *gpus));
+            self.had.slices().into_iter().for_each(|(project, name, gpus)| add(&project, name, gpus));
         } else if self.scheduler.projects().next().is_some() {
             for (project, slice) in self.scheduler.user_slices() {
                 add(project, slice_entry(&slice.name), slice.size.total());
@@ -200,19 +199,8 @@ impl ControllerState {
     }
 
     fn note_history(&mut self, time_unix_ms: u64) {
-        let has = self.allocated();
-        let of = |amounts: &BTreeMap<EntryName, MilliGpus>, name: &EntryName| {
-            amounts.get(name).copied().unwrap_or_default()
-        };
-        let names: BTreeSet<&EntryName> = self.had.keys().chain(has.keys()).collect();
-        let changed = names.into_iter().filter(|name| of(&self.had, name) != of(&has, name));
-        let point = |name: &EntryName| {
-            let (project, job) = name.clone();
-            Point { time_unix_ms, project, job, gpus: of(&has, name) }
-        };
-        let points: Vec<Point> = changed.map(point).collect();
+        let points = self.had.change_to(self.allocated(), time_unix_ms);
         self.unsaved.points.extend(points);
-        self.had = has;
     }
 
     /// Records a failed start; returns the pause before the next attempt.
@@ -255,19 +243,13 @@ impl ControllerState {
             boot: boot.into(),
             marked: true,
             clock: Some(clock),
-            slices: self.had_by_slices(),
+            slices: self.had.slices(),
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
         changes.node = (node != self.node).then_some(node);
         changes
-    }
-
-    /// GPUs of users' slices at the last decision. The next daemon enters the end of those that are gone.
-    fn had_by_slices(&self) -> Vec<(ProjectName, String, MilliGpus)> {
-        let slices = self.had.iter().filter(|((_, name), _)| name.contains(':'));
-        slices.map(|((project, name), gpus)| (project.clone(), name.clone(), *gpus)).collect()
     }
 
     fn kept(&self, id: JobId) -> Option<SavedJob> {
