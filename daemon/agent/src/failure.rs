@@ -152,7 +152,9 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::Project(ProjectRefusal::Unknown(_))
         | JobsError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
         | JobsError::NoSuchMember { .. } => Code::NotFound,
-        JobsError::Project(ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. })
+        JobsError::Project(
+            ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. } | ProjectRefusal::Implicit(_),
+        )
         | JobsError::Over(..)
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,

@@ -70,6 +70,12 @@ pub enum ProjectRefusal {
     /// The project does not exist.
     #[error("there is no project {0}; `tranche project list` shows those there are")]
     Unknown(ProjectName),
+    /// The default project, while no administrator made it.
+    #[error(
+        "project {0} is there by itself, for slices of users without a project: `tranche project create {0} --quota N` \
+         gives it a quota of its own, and jobs"
+    )]
+    Implicit(ProjectName),
     /// The sum of all quotas would exceed the node's capacity.
     #[error(
         "the quotas would be {sum} GPUs together, and the node has {capacity}: not all of them could be had \

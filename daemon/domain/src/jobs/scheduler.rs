@@ -95,10 +95,13 @@ impl QuotaScheduler {
     /// The project with this name.
     ///
     /// # Errors
-    /// If no project has that name.
+    /// If no administrator made a project with that name.
     pub fn project(&self, name: &ProjectName) -> Result<&Project, ProjectRefusal> {
-        let account = self.accounts.get(name).filter(|account| !account.implicit);
-        Ok(&account.ok_or_else(|| ProjectRefusal::Unknown(name.clone()))?.project)
+        match self.accounts.get(name) {
+            Some(account) if account.implicit => Err(ProjectRefusal::Implicit(name.clone())),
+            Some(account) => Ok(&account.project),
+            None => Err(ProjectRefusal::Unknown(name.clone())),
+        }
     }
 
     /// GPUs used by a project, members in phase [`Phase::Stopping`] not counted.

@@ -235,6 +235,8 @@ fn slices_of_a_deleted_project_count_for_the_default_one() {
     world.scheduler.remove_project(&"vision".parse().unwrap()).unwrap();
     world.scheduler.set_user_slices(world.users.clone());
     assert_eq!((world.used("vision"), world.used("default")), ("0".to_string(), "1".to_string()));
+    let refusal = world.scheduler.remove_project(&"default".parse().unwrap()).unwrap_err().to_string();
+    assert!(refusal.contains("there by itself") && refusal.contains("project create default"), "{refusal}");
     world.scheduler.set_project(project("default", "0.5"), false).unwrap();
     assert_eq!(world.scheduler.projects().count(), 2);
     assert!(world.scheduler.implicit_project().is_none());
