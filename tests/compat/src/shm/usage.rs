@@ -42,6 +42,8 @@ fn credit(description: &mut Description, region: &Region) {
     description.add("usage total of device 2: used()", total);
     description
         .add("usage total of device 2: may_have_changed()", region.while_doing(|| word.may_have_changed()));
+    let lowered = region.while_doing(|| word.lower(Units::new(5)));
+    description.add("usage credit of slot 5, device 2: 8. lower(0x5)", lowered);
 }
 
 fn numbers(description: &mut Description, region: &Region) {
