@@ -193,7 +193,9 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
     let inside =
         RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command: args.command };
     let Some(environment) = running.and_then(|member| environment::of_member(member.pid?)) else {
-        eprintln!("tranche: the job's environment cannot be read here: the command gets this shell's");
+        eprintln!(
+            "tranche: the job's environment is another user's or cannot be read: the command gets this shell's"
+        );
         return run::run(&inside, socket);
     };
     run::run_with(&inside, socket, environment)

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 
+use nix::unistd::geteuid;
 use tranche_domain::id::HostPid;
 
 use crate::errors::Failure;
@@ -34,11 +35,17 @@ pub(super) fn of_job(asked: &[String], clean: bool) -> Result<Vec<(String, Strin
 /// Variables of a terminal, which a command in a job gets from its own.
 const OF_TERMINAL: [&str; 2] = ["TERM", "COLORTERM"];
 
-/// Environment of the program that a job runner started, with this terminal's variables. `None` if it cannot be read.
+/// Environment of the program that a job runner started, with this terminal's variables. `None` if it cannot be read, or
+/// is another user's: with their PATH and libraries, root's command would run what they put there.
 pub(super) fn of_member(runner: HostPid) -> Option<Vec<(OsString, OsString)>> {
     let runner = runner.get().cast_signed();
     let mut processes = procfs::process::all_processes().ok()?.flatten();
     let program = processes.find(|process| process.stat().is_ok_and(|stat| stat.ppid == runner))?;
+    let status = program.status().ok()?;
+    let own = geteuid().as_raw();
+    if [status.ruid, status.euid, status.suid] != [own; 3] {
+        return None;
+    }
     let is_terminal_s = |name: &OsString| OF_TERMINAL.iter().any(|known| name == known);
     let of_job = program.environ().ok()?.into_iter().filter(|(name, _)| !is_terminal_s(name));
     let here = env::vars_os().filter(|(name, _)| is_terminal_s(name));

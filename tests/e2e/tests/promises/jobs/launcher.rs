@@ -377,6 +377,19 @@ fn a_process_in_a_container_gets_no_ticket() {
 }
 
 #[test]
+fn roots_command_in_a_users_job_has_roots_environment() {
+    let Some(launched) = Launched::start() else { return };
+    let job = ["submit", "runs", "-g", "1", "--env", "GREETING=hello", "--", "sleep", "1000"];
+    launched.by_alice(&job).success();
+    until(&launched.node, "runs", "running");
+    let told = ["exec", "runs", "--", "sh", "-c", "echo [$GREETING]"];
+    let by_root = launched.node.tranche(&told);
+    assert!(by_root.stderr.contains("another user's"), "{by_root}");
+    assert_eq!(by_root.success().trim(), "[]", "alice's PATH and libraries are not root's");
+    launched.node.tranche(&["delete", "runs"]).success();
+}
+
+#[test]
 fn deleting_a_job_leaves_no_ticket() {
     let Some(launched) = Launched::start() else { return };
     drop(launched.waits("waits"));
