@@ -34,6 +34,7 @@ use crate::context::Contexts;
 use crate::failure::RequestFailure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
+use crate::idleness::Idleness;
 use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope};
 use crate::state::{SavedSlice, StateFile};
@@ -63,6 +64,7 @@ pub(crate) struct Agent {
     pub(crate) reaper: Arc<Reaper>,
     pub(crate) faults: Arc<FaultMonitor>,
     pub(crate) gpu_probe: GpuProbe,
+    pub(crate) idleness: Idleness,
     pub(crate) telemetry: Arc<Telemetry>,
     /// `None` where inotify is not available.
     pub(crate) usage_guard: Option<Arc<UsageGuard>>,
@@ -156,6 +158,7 @@ impl Agent {
             driver,
             gpus,
             gpu_probe: GpuProbe::default(),
+            idleness: Idleness::new(Duration::from_secs(config.idle_after_s)),
             usage_guard: usage_guard.ok().map(Arc::new),
             seals_regions: parts.seals_regions,
             audit: Audit::new(config.violations(), config.foreigners == Foreigners::Refuse),
@@ -226,6 +229,7 @@ impl Agent {
 
     fn reconfigure(&self, config: &Config) {
         *self.over_cap.lock().expect("nothing panics while it holds this") = config.over_cap();
+        self.idleness.set_after(Duration::from_secs(config.idle_after_s));
         self.faults.set_quiet(Duration::from_secs(config.fault_quiet_s));
         self.gate.set_limits(config.limits());
     }

@@ -93,6 +93,11 @@ settings! {
     /// With `over_cap = "kill"`: seconds for which a slice may be over its cap.
     live over_cap_grace_s: u64 = 60;
 
+    /// Seconds without use of the GPU after which a slice counts as idle.
+    ///
+    /// Idle slices are named with their owner in `tranche list`, `tranche smi`, metrics and the event `slice-idle`.
+    live idle_after_s: u64 = 300;
+
     /// Policy for processes that violate their slice's limits.
     ///
     /// They hold more than they are charged for, compute while their launches should wait, run without the shim or

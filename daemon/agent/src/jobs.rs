@@ -4,8 +4,8 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
@@ -37,13 +37,11 @@ pub(crate) type NodeDesk = JobController<Hands>;
 /// Operations on the node that the job controller needs.
 pub(crate) struct Hands {
     agent: Arc<Agent>,
-    /// GPU time that slices had used, with the time since which it has not changed.
-    used: Mutex<BTreeMap<SliceName, (Duration, Instant)>>,
 }
 
 /// Takes over the jobs of an earlier daemon.
 pub(crate) fn open(agent: &Arc<Agent>, ended: Retention) -> Result<Arc<NodeDesk>, OpenError> {
-    let hands = Hands { agent: Arc::clone(agent), used: Mutex::default() };
+    let hands = Hands { agent: Arc::clone(agent) };
     let launcher =
         Launcher { program: job_runner_beside(&agent.shim), socket: agent.layout.runtime.join("jobs.sock") };
     let desk = JobController::open(&agent.layout.state, hands, launcher)?;
@@ -212,7 +210,6 @@ impl JobSite for Hands {
 
     async fn close(&self, slice: &JobSlice) {
         let name = &slice.name;
-        self.used.lock().expect("nothing panics while it holds this").remove(name);
         // Repeated until all processes have ended, however long the driver takes to release their memory.
         loop {
             let owner = owner(&self.agent.core(), slice);
@@ -246,15 +243,12 @@ impl JobSite for Hands {
         }
     }
 
-    fn idle(&self, slice: &SliceName) -> Duration {
-        let shown = self.agent.governor.show(slice);
-        let busy = shown.map(|shown| shown.busy.iter().sum()).unwrap_or_default();
-        let mut used = self.used.lock().expect("nothing panics while it holds this");
-        let known = used.entry(slice.clone()).or_insert_with(|| (busy, Instant::now()));
-        if known.0 != busy {
-            *known = (busy, Instant::now());
-        }
-        known.1.elapsed()
+    fn unused(&self, slice: &SliceName) -> Duration {
+        self.agent.idleness.unused(slice)
+    }
+
+    fn idle(&self, slice: &SliceName) -> Option<Duration> {
+        self.agent.idleness.idle(slice)
     }
 
     fn set_condition(&self, condition: JobCondition, message: String) {

@@ -18,6 +18,7 @@ mod context;
 mod failure;
 mod faults;
 mod gpu_probe;
+mod idleness;
 mod jobs;
 mod metrics;
 mod obstacles;

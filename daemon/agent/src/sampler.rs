@@ -1,18 +1,20 @@
 //! Periodic sampling: utilization, overhead reconciliation, slices over their caps, lost GPUs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
+use tranche_domain::view::ComputeState;
 use tranche_inventory::ProcessUtilization;
 use tranche_shm::crash::point;
 
 use crate::agent::Agent;
 use crate::audit;
 use crate::config::OverCap;
+use crate::idleness::UseSample;
 use crate::obstacles;
 use crate::overhead::{self, LastCharges};
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -146,17 +148,50 @@ async fn sample(agent: &Arc<Agent>, mut previous: Previous) -> Previous {
     .await;
     let Ok((previous, samples)) = looked else { return Previous::default() };
     agent.telemetry.counters.sampled();
-    for runtime in agent.runtimes() {
-        let members = runtime.occupants().members;
-        let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
-        for (device, gpu) in runtime.devices() {
-            if let Some(samples) = samples.get(&gpu) {
-                let (busy, memory) = sum(samples, &pids);
-                runtime.set_utilization(device, busy, memory);
-            }
+    let runtimes = agent.runtimes();
+    let measured: BTreeSet<&SliceName> = runtimes
+        .iter()
+        .filter(|runtime| set_utilization(runtime, &samples) > 0)
+        .map(|runtime| &runtime.name)
+        .collect();
+    observe_use(agent, &measured);
+    previous
+}
+
+/// Publishes the utilization of a slice's GPUs by its processes; returns the highest, in percent.
+fn set_utilization(runtime: &SliceRuntime, samples: &BTreeMap<GpuUuid, Vec<ProcessUtilization>>) -> u32 {
+    let members = runtime.occupants().members;
+    let pids: Vec<HostPid> = members.values().map(|member| member.pid).collect();
+    let mut highest = 0;
+    for (device, gpu) in runtime.devices() {
+        if let Some(samples) = samples.get(&gpu) {
+            let (busy, memory) = sum(samples, &pids);
+            runtime.set_utilization(device, busy, memory);
+            highest = highest.max(busy);
         }
     }
-    previous
+    highest
+}
+
+/// Samples the use of GPUs by all slices, and records an event for each that is now idle. The driver measured use by
+/// those of `measured`.
+fn observe_use(agent: &Agent, measured: &BTreeSet<&SliceName>) {
+    let core = agent.core();
+    let slices = core.node.slices().values().filter(|slice| core.live.contains_key(&slice.name));
+    let slices: Vec<_> = slices.map(|slice| (slice.name.clone(), slice.created_unix_ms)).collect();
+    drop(core);
+    let sample = |(name, created_unix_ms): (SliceName, u64)| {
+        let shown = agent.governor.show(&name);
+        let state = shown.as_ref().map(|shown| ComputeState::of(shown.why.clone()).0);
+        let used = shown.map(|shown| shown.busy.iter().sum()).unwrap_or_default();
+        let wants = state != Some(ComputeState::NoWork) || measured.contains(&name);
+        UseSample { name, created_unix_ms, used, wants }
+    };
+    let samples: Vec<_> = slices.into_iter().map(sample).collect();
+    for (name, unused) in agent.idleness.observe(&samples, Instant::now()) {
+        let detail = format!("it has not used its GPU for {} s", unused.as_secs());
+        agent.telemetry.events.record(Happening::new(EventKind::SliceIdle, detail).of(&name));
+    }
 }
 
 /// Samples all GPUs. Queries the driver, and so may block.

@@ -137,6 +137,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         created_unix_ms: 1_767_323_045_000,
         processes: Vec::new(),
         root_pids: vec![HostPid::new(4200)],
+        idle_ms: None,
     }
 }
 

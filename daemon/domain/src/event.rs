@@ -123,6 +123,8 @@ kinds! {
     SliceLabelled = "slice-labelled", Info;
     /// A slice beyond its project's quota ended in favour of a job within its own.
     SlicePreempted = "slice-preempted", Warning;
+    /// A slice has not used its GPU for long.
+    SliceIdle = "slice-idle", Info;
     /// A slice was deleted.
     SliceDeleted = "slice-deleted", Info;
     /// A request was rejected.

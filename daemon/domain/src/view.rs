@@ -251,6 +251,9 @@ pub struct SliceView {
     pub processes: Vec<ProcessView>,
     /// Processes whose descendants may attach.
     pub root_pids: Vec<HostPid>,
+    /// Time without use of the GPU, in milliseconds; `None` if it is too short to count as idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
 }
 
 /// A slice's part of one GPU.

@@ -231,7 +231,7 @@ impl<S: JobSite> JobController<S> {
         let project = state.scheduler.project(&entry.spec.project).ok()?;
         let running = now.since(entry.members.get(&member.index)?.started);
         let idle = match project.idle_limit {
-            Some(_) => self.site.idle(&entry.slice(member)),
+            Some(_) => self.site.unused(&entry.slice(member)),
             None => Duration::ZERO,
         };
         let did = MemberActivity { running, idle: idle.min(running) };

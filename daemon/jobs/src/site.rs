@@ -83,7 +83,10 @@ pub trait JobSite: Send + Sync + 'static {
     fn signal(&self, process: ProcessId, signal: Signal);
 
     /// Time since a slice last used GPU time.
-    fn idle(&self, slice: &SliceName) -> Duration;
+    fn unused(&self, slice: &SliceName) -> Duration;
+
+    /// That time, if it is long enough to count as idle.
+    fn idle(&self, slice: &SliceName) -> Option<Duration>;
 
     /// Readings of the system clocks.
     fn clocks(&self) -> ClockReading {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Phase, Project, ProjectName,
+    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, MilliGpus, Phase, Project, ProjectName,
     ProjectView,
 };
 
@@ -54,16 +54,36 @@ impl<S: JobSite> JobController<S> {
                 if state.scheduler.members(*id).next().is_some() { &mut running } else { &mut queued };
             *counts.entry(&job.spec.project).or_insert(0) += 1;
         }
+        let idle = self.idle(&state);
         let implicit = state.scheduler.implicit_project();
         let count = |of: &BTreeMap<_, u32>, project: &Project| of.get(&project.name).copied().unwrap_or(0);
         let view = |project: &Project| ProjectView {
             project: project.clone(),
             implicit: implicit.is_some_and(|implicit| implicit.name == project.name),
             allocated: state.scheduler.used(&project.name),
+            idle: idle.get(&project.name).copied().unwrap_or_default(),
             running: count(&running, project),
             queued: count(&queued, project),
         };
         state.scheduler.projects().chain(implicit).map(view).collect()
+    }
+
+    /// GPUs of each project that are held by what counts as idle.
+    fn idle(&self, state: &ControllerState) -> BTreeMap<ProjectName, MilliGpus> {
+        let members = state.entries.iter().flat_map(|(id, entry)| {
+            let running = state.scheduler.members(*id).filter(|(_, bound)| bound.phase == Phase::Running);
+            running.map(|(member, _)| (&entry.spec.project, entry.slice(member), entry.spec.size))
+        });
+        let slices = state.scheduler.user_slices();
+        let slices = slices.map(|(project, slice)| (project, slice.name.clone(), slice.size));
+        let mut idle = BTreeMap::new();
+        for (project, slice, size) in members.chain(slices) {
+            if self.site.idle(&slice).is_some() {
+                let sum: &mut MilliGpus = idle.entry(project.clone()).or_default();
+                *sum = [*sum, size.total()].into_iter().sum();
+            }
+        }
+        idle
     }
 
     /// All projects with their metrics.
@@ -109,6 +129,10 @@ impl<S: JobSite> JobController<S> {
         let mut views: Vec<JobView> =
             seen.filter_map(|(id, sight)| job(&state, *id, &gpus, *sight)).collect();
         drop(state);
+        for member in views.iter_mut().flat_map(|view| &mut view.members) {
+            let idle = member.slice.as_ref().and_then(|slice| self.site.idle(slice));
+            member.idle_ms = idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+        }
         for ((view, id), sight) in views.iter_mut().zip(ids).zip(sights) {
             if sight == Sight::Own {
                 self.add_address(view, id);
@@ -299,6 +323,7 @@ fn member(
             .map(|shepherd| shepherd.pid),
         starts: known.starts,
         started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
+        idle_ms: None,
     }
 }
 

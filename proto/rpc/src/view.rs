@@ -27,7 +27,8 @@ mirror! {
 
     view::SliceView = v1::SliceView {
         name, share, devices, priority, gang, project, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
-        tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids;
+        tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids,
+        idle_ms;
         mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us;
         in waits: Waits { count: waits, late: late_waits, longest_us: longest_wait_us }
     }

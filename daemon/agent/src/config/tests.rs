@@ -54,6 +54,7 @@ fn only_live_keys_are_copied() {
         context_reserve_mib: 4,
         over_cap: OverCapPolicy::Kill,
         over_cap_grace_s: 5,
+        idle_after_s: 6,
         violations: ViolationsPolicy::Kill,
         violations_grace_s: 7,
         foreigners: Foreigners::Refuse,
@@ -79,7 +80,7 @@ fn only_live_keys_are_copied() {
 }
 
 #[test]
-fn seven_keys_are_live() {
+fn eight_keys_are_live() {
     let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
     let known = [
         "connections_per_user",
@@ -87,6 +88,7 @@ fn seven_keys_are_live() {
         "slices_per_user",
         "over_cap",
         "over_cap_grace_s",
+        "idle_after_s",
         "fault_quiet_s",
         "log",
     ];

@@ -119,6 +119,13 @@ impl JobView {
         self.members.iter().filter(has).map(|_| self.gpus_of_member).sum()
     }
 
+    /// Time for which all running members have been idle, in milliseconds; `None` if one is not.
+    pub fn idle_ms(&self) -> Option<u64> {
+        let mut running = self.members.iter().filter(|member| member.state == JobState::Running);
+        let first = running.next()?.idle_ms?;
+        running.try_fold(first, |least, member| Some(least.min(member.idle_ms?)))
+    }
+
     /// A view of a pending job with this specification; its progress is zero.
     pub fn of(spec: &JobSpec) -> Self {
         Self {
@@ -166,6 +173,9 @@ pub struct MemberView {
     pub starts: u32,
     /// Time of the latest start, in milliseconds since the Unix epoch.
     pub started_unix_ms: Option<u64>,
+    /// Time without use of its GPUs, in milliseconds; `None` if it is too short to count as idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
 }
 
 /// A project with its use.
@@ -178,6 +188,8 @@ pub struct ProjectView {
     pub implicit: bool,
     /// GPUs used by its jobs and by slices without a job, stopping ones not counted.
     pub allocated: MilliGpus,
+    /// GPUs of those held by what counts as idle.
+    pub idle: MilliGpus,
     /// Number of running jobs.
     pub running: u32,
     /// Number of jobs without a bound member.

@@ -48,6 +48,8 @@ pub(crate) struct TestSlices {
     /// True if the driver reports no GPU.
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
+    /// Slices that count as idle.
+    pub(crate) idle: Arc<Mutex<BTreeSet<SliceName>>>,
     users: Arc<Mutex<BTreeMap<SliceName, UserSlice>>>,
     requests: Arc<Mutex<BTreeMap<u64, UserRequest>>>,
     claims: Arc<Mutex<JobClaims>>,
@@ -77,6 +79,7 @@ impl TestNode {
             broken: Arc::default(),
             silent: Arc::default(),
             clocks: Arc::default(),
+            idle: Arc::default(),
             users: Arc::default(),
             requests: Arc::default(),
             claims: Arc::default(),
@@ -255,8 +258,12 @@ impl JobSite for TestSlices {
         }
     }
 
-    fn idle(&self, _: &SliceName) -> Duration {
+    fn unused(&self, _: &SliceName) -> Duration {
         Duration::ZERO
+    }
+
+    fn idle(&self, slice: &SliceName) -> Option<Duration> {
+        self.idle.lock().unwrap().contains(slice).then_some(Duration::from_secs(300))
     }
 
     fn clocks(&self) -> ClockReading {

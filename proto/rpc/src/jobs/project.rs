@@ -87,7 +87,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 
 impl From<ProjectView> for v1::ProjectView {
     fn from(view: ProjectView) -> Self {
-        let ProjectView { project, implicit, allocated, running, queued } = view;
+        let ProjectView { project, implicit, allocated, idle, running, queued } = view;
         let gpus = |kind| project.affinity(kind).into_iter().flatten().copied().collect();
         Self {
             training_gpus: gpus(JobKind::Training),
@@ -99,6 +99,7 @@ impl From<ProjectView> for v1::ProjectView {
             member_uids: project.members.into_iter().collect(),
             name: project.name.into(),
             allocated_milligpus: allocated.get(),
+            idle_milligpus: idle.get(),
             running_jobs: running,
             queued_jobs: queued,
             implicit,
@@ -122,6 +123,7 @@ impl TryFrom<v1::ProjectView> for ProjectView {
             project,
             implicit: wire.implicit,
             allocated: MilliGpus::new(wire.allocated_milligpus),
+            idle: MilliGpus::new(wire.idle_milligpus),
             running: wire.running_jobs,
             queued: wire.queued_jobs,
         })
@@ -151,7 +153,8 @@ mod tests {
         assert_eq!(ProjectWish::try_from(v1::CreateProjectRequest::from(wish.clone())), Ok(wish.clone()));
         assert_eq!(ProjectWish::try_from(v1::UpdateProjectRequest::from(wish.clone())), Ok(wish.clone()));
         let project = wish.project().unwrap();
-        let view = ProjectView { project, implicit: true, allocated: MilliGpus::ONE, running: 2, queued: 3 };
+        let (allocated, idle) = (MilliGpus::ONE, MilliGpus::new(500));
+        let view = ProjectView { project, implicit: true, allocated, idle, running: 2, queued: 3 };
         assert_eq!(ProjectView::try_from(v1::ProjectView::from(view.clone())), Ok(view));
     }
 

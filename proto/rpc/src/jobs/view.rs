@@ -18,7 +18,7 @@ mirror! {
         kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us
     }
 
-    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms }
+    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms }
 }
 
 #[cfg(test)]
@@ -40,6 +40,7 @@ mod tests {
             pid: Some(HostPid::new(7)),
             starts: 3,
             started_unix_ms: Some(9),
+            idle_ms: Some(4),
         };
         let job = JobView {
             project: "a".parse().unwrap(),

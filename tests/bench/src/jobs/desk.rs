@@ -67,8 +67,12 @@ impl JobSite for Still {
 
     fn signal(&self, _: ProcessId, _: Signal) {}
 
-    fn idle(&self, _: &SliceName) -> Duration {
+    fn unused(&self, _: &SliceName) -> Duration {
         Duration::ZERO
+    }
+
+    fn idle(&self, _: &SliceName) -> Option<Duration> {
+        None
     }
 
     fn set_condition(&self, _: JobCondition, message: String) {
