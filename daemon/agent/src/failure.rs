@@ -168,6 +168,7 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::NotAMember { .. } | JobsError::OthersTicket { .. } | JobsError::OwnersLog { .. } => {
             Code::PermissionDenied
         }
+        JobsError::LongReport { .. } => Code::OutOfRange,
         JobsError::Store(_) | JobsError::Log { .. } => Code::Internal,
     }
 }

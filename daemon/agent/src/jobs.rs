@@ -11,13 +11,13 @@ use nix::sys::signal::Signal;
 use tranche_domain::compute::Priority;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, TerminationPolicy, UserSlice};
+use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, TerminationPolicy, UserSlice};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::{ComputeMode, SliceRequest};
-use tranche_domain::slice::ProcessId;
+use tranche_domain::slice::{ProcessId, Slice};
 use tranche_jobs::{
-    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, OpenError,
-    Retention, UserDemand, What,
+    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
+    OpenError, Retention, SliceUse, UserDemand, What,
 };
 
 use crate::access::actor_of;
@@ -90,6 +90,20 @@ fn taken(core: &Core, slice: &JobSlice) -> String {
     }
 }
 
+/// A slice with its parts of GPUs, before its use is read.
+fn slice_use((slice, gpus): (&Slice, Vec<(GpuUuid, MilliGpus)>)) -> SliceUse {
+    SliceUse {
+        name: slice.name.clone(),
+        created_unix_ms: slice.created_unix_ms,
+        owner_uid: slice.owner_uid,
+        pod: slice.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+        is_jobs: slice.job.is_some(),
+        gpus,
+        used: BTreeMap::new(),
+        idle: false,
+    }
+}
+
 impl JobSite for Hands {
     fn gpus(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         self.agent.core().node.for_jobs(members)
@@ -98,6 +112,20 @@ impl JobSite for Hands {
     fn user_demand(&self) -> UserDemand {
         let core = self.agent.core();
         UserDemand { slices: core.node.user_slices(), requests: core.waiting.user_requests(&core.claims) }
+    }
+
+    fn node_use(&self) -> NodeUse {
+        let core = self.agent.core();
+        let mut slices: Vec<SliceUse> = core.node.holdings().map(slice_use).collect();
+        drop(core);
+        let readings = self.agent.governor.readings();
+        for slice in &mut slices {
+            let used =
+                |(gpu, _): &(GpuUuid, _)| Some((*gpu, *readings.live.get(&(slice.name.clone(), *gpu))?));
+            slice.used = slice.gpus.iter().filter_map(used).collect();
+            slice.idle = self.agent.idleness.idle(&slice.name).is_some();
+        }
+        NodeUse { slices, ended: readings.ended }
     }
 
     fn grant(&self, request: u64, gpus: Vec<GpuUuid>) {

@@ -128,7 +128,10 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
         processes: held.into_iter().map(|(id, used)| process_view(id, used)).collect(),
-        idle_ms: agent.idleness.idle(&slice.name).map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
+        idle_ms: agent
+            .idleness
+            .idle(&slice.name)
+            .map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
         root_pids: runtime.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
 }

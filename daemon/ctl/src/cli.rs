@@ -19,7 +19,7 @@ pub use demo::{DemoArgs, DemoGpu};
 pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
 pub use jobs::{
     By, DeleteJobsArgs, DescribeArgs, ExecArgs, HistoryArgs, JobArgs, ListArgs, LogsArgs, ProjectArgs,
-    ProjectCommand, ProjectName, ProjectSettings, SubmitArgs,
+    ProjectCommand, ProjectName, ProjectSettings, ReportArgs, ReportBy, SubmitArgs,
 };
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
 pub use output::OutputArgs;
@@ -71,6 +71,8 @@ pub enum Command {
     Delete(DeleteJobsArgs),
     /// Show the use of GPUs over time
     History(HistoryArgs),
+    /// Sum up GPU-hours: held, used, left idle and borrowed
+    Report(ReportArgs),
     /// Create, list, show, update and delete projects, or select a default
     #[command(subcommand)]
     Project(ProjectCommand),

@@ -6,11 +6,13 @@ mod attestation;
 mod environment;
 mod history;
 mod project;
+mod report;
 mod show;
 
 pub use history::history;
 pub use project::PROJECT_FILE;
 pub use project::project;
+pub use report::report;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

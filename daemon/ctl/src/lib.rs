@@ -93,6 +93,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Resume(args) => jobs::suspend(&args, false, &socket)?,
         Command::Delete(args) => jobs::delete(&args, &socket)?,
         Command::History(args) => jobs::history(&args, &socket)?,
+        Command::Report(args) => jobs::report(&args, &socket)?,
         Command::Project(command) => jobs::project(command, &socket)?,
         Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, &socket)?,

@@ -24,6 +24,7 @@ mod pool;
 mod preemption;
 mod project;
 mod refusal;
+mod report;
 mod restore;
 mod scheduler;
 mod submission;
@@ -41,6 +42,7 @@ pub use name::{JobName, ProjectName};
 pub use pool::{GpuPool, PoolGpu};
 pub use project::{Affinity, Project, ProjectRefusal};
 pub use refusal::{JobRefusal, MOST_JOBS_OF_A_USER, permit_another};
+pub use report::{Report, ReportKey, ReportQuery, ReportRow};
 pub use restore::SavedBinding;
 pub use scheduler::{Binding, Exit, Phase, QuotaScheduler};
 pub use submission::{

@@ -36,6 +36,11 @@ impl JobTime {
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// Whole milliseconds.
+    pub(crate) fn millis(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 /// State of the job clock at the time it was last saved.

@@ -180,7 +180,7 @@ impl<S: JobSite> JobController<S> {
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
         let id = state.scheduler.submit(spec.clone())?;
-        state.insert(id, JobRecord::new(&submission, owner, self.now().unix_ms));
+        state.insert(id, JobRecord::new(&submission, owner, self.now()));
         state.fresh.insert(id);
         state.unsaved.launches.push((id, launch.clone()));
         self.save(&mut state).inspect_err(|_| {

@@ -38,6 +38,11 @@ pub enum JobsError {
     NoTicket { uid: u32 },
     #[error("the ticket is not of user {uid}: a job is submitted by its own user")]
     OthersTicket { uid: u32 },
+    #[error(
+        "the report would have {rows} rows, and a message holds {most}: ask for a shorter time, longer periods, or another \
+         grouping"
+    )]
+    LongReport { rows: usize, most: usize },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot read what the job printed, in {path}: {cause}")]

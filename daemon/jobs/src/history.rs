@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{MilliGpus, ProjectName};
 
+use crate::clock::Now;
+
 /// A change of the GPU use of a job or a user's slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
@@ -17,6 +19,10 @@ pub struct Point {
     pub job: String,
     /// GPUs of all its members from this time on.
     pub gpus: MilliGpus,
+    /// The same time on the job clock, in milliseconds, which steps of the system time do not affect; earlier daemons did
+    /// not enter it.
+    #[serde(default)]
+    pub clock_ms: Option<u64>,
 }
 
 /// Project and name of an entry of the history.
@@ -40,9 +46,13 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// Allocations of an earlier daemon's slices; jobs are entered again.
-    pub(crate) fn of_slices(slices: &[(ProjectName, String, MilliGpus)]) -> Self {
-        let had = slices.iter().cloned().map(|(project, name, gpus)| ((project, name), gpus)).collect();
+    /// What jobs and slices had under an earlier daemon. Several amounts of one job are summed.
+    pub(crate) fn of_earlier(amounts: impl IntoIterator<Item = (ProjectName, String, MilliGpus)>) -> Self {
+        let mut had: BTreeMap<EntryName, MilliGpus> = BTreeMap::new();
+        for (project, name, gpus) in amounts {
+            let sum = had.entry((project, name)).or_default();
+            *sum = sum.plus(gpus);
+        }
         Self { had, since_whole: 0 }
     }
 
@@ -53,7 +63,7 @@ impl Allocations {
     }
 
     /// Points for what has changed, and now and then for all that there is.
-    pub(crate) fn change_to(&mut self, has: BTreeMap<EntryName, MilliGpus>, time_unix_ms: u64) -> Vec<Point> {
+    pub(crate) fn change_to(&mut self, has: BTreeMap<EntryName, MilliGpus>, now: Now) -> Vec<Point> {
         let of = |amounts: &BTreeMap<EntryName, MilliGpus>, name: &EntryName| {
             amounts.get(name).copied().unwrap_or_default()
         };
@@ -62,7 +72,8 @@ impl Allocations {
         let told = names.into_iter().filter(|name| is_whole || of(&self.had, name) != of(&has, name));
         let point = |name: &EntryName| {
             let (project, job) = name.clone();
-            Point { time_unix_ms, project, job, gpus: of(&has, name) }
+            let clock_ms = Some(now.moment().millis());
+            Point { time_unix_ms: now.unix_ms, project, job, gpus: of(&has, name), clock_ms }
         };
         let points: Vec<Point> = told.map(point).collect();
         self.since_whole = if is_whole { 0 } else { self.since_whole.saturating_add(points.len()) };
@@ -74,6 +85,11 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, ClockReading};
+
+    fn at(unix_ms: u64) -> Now {
+        Clock::default().at(ClockReading { unix_ms, uptime: Default::default() })
+    }
 
     #[test]
     fn long_use_is_entered_again_among_many_short_ones() {
@@ -83,24 +99,25 @@ mod tests {
         let mut points = Vec::new();
         for run in 0..BETWEEN_WHOLE as u64 {
             let short = (entry(&format!("slice:{run}")), MilliGpus::new(1));
-            points.extend(allocations.change_to([long.clone(), short].into(), run));
+            points.extend(allocations.change_to([long.clone(), short].into(), at(run)));
         }
         let of_long: Vec<_> = points.iter().filter(|point| point.job == "long").collect();
         assert!(
             of_long.len() >= 2 && of_long.iter().all(|point| point.gpus == MilliGpus::ONE),
             "{of_long:?}"
         );
-        let ended = allocations.change_to(BTreeMap::new(), 9).into_iter().find(|point| point.job == "long");
+        let ended =
+            allocations.change_to(BTreeMap::new(), at(9)).into_iter().find(|point| point.job == "long");
         assert_eq!(ended.unwrap().gpus, MilliGpus::ZERO);
-        assert_eq!(allocations.change_to(BTreeMap::new(), 10), []);
+        assert_eq!(allocations.change_to(BTreeMap::new(), at(10)), []);
     }
 
     #[test]
     fn slices_of_an_earlier_daemon_end_in_the_history() {
         let slice = ("a".parse::<ProjectName>().unwrap(), slice_entry(&"s".parse().unwrap()), MilliGpus::ONE);
-        let mut allocations = Allocations::of_slices(std::slice::from_ref(&slice));
+        let mut allocations = Allocations::of_earlier([slice.clone()]);
         assert_eq!(allocations.slices(), [slice]);
-        let points = allocations.change_to(BTreeMap::new(), 1);
+        let points = allocations.change_to(BTreeMap::new(), at(1));
         assert_eq!((points.len(), points[0].gpus), (1, MilliGpus::ZERO));
     }
 }

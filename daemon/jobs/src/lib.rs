@@ -8,6 +8,9 @@
 //!   submitter, outlives the daemon, and records the outcome.
 #![forbid(unsafe_code)]
 
+mod account;
+#[cfg(test)]
+mod account_tests;
 mod claims;
 mod clock;
 mod controller;
@@ -17,8 +20,10 @@ mod history;
 mod launch;
 mod lifecycle;
 mod log_budget;
+mod parts;
 mod reconcile;
 mod record;
+mod report;
 mod requester;
 pub mod reserve;
 mod restore;
@@ -29,6 +34,7 @@ mod state;
 mod store;
 mod views;
 
+pub use account::{Holder, UseSum};
 pub use claims::JobClaims;
 pub use clock::ClockReading;
 pub use controller::JobController;
@@ -38,6 +44,6 @@ pub use launch::Launcher;
 pub use record::JobOwner;
 pub use requester::Requester;
 pub use retain::Retention;
-pub use site::{Happened, JobCondition, JobSite, JobSlice, UserDemand, What};
+pub use site::{Happened, JobCondition, JobSite, JobSlice, NodeUse, SliceUse, UserDemand, What};
 pub use store::StoreError;
 pub use views::{LogFrom, LogPart, ProjectStanding};

@@ -14,7 +14,7 @@ use crate::controller::JobController;
 use crate::lifecycle::{self, Begin};
 use crate::log_budget::{Budget, LogUse, cut, on_disk};
 use crate::record::StopReason;
-use crate::site::{Happened, JobCondition, JobSite, What};
+use crate::site::{Happened, JobCondition, JobSite, NodeUse, What};
 use crate::state::ControllerState;
 
 /// Interval of checking limits and other state that changes without a notification.
@@ -26,9 +26,13 @@ const LOGS: Duration = Duration::from_secs(10);
 /// Interval of saving the clock when nothing else is saved; a reboot loses at most this much.
 const TICK: Duration = Duration::from_hours(1);
 
+/// The same interval while GPUs are in use, whose account a reboot cuts short.
+const TICK_IN_USE: Duration = Duration::from_mins(1);
+
 /// Tests if the clock has to be saved again.
 fn is_old(state: &ControllerState, now: Now) -> bool {
-    state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
+    let tick = if state.account.is_used() { TICK_IN_USE } else { TICK };
+    state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= tick)
 }
 
 impl<S: JobSite> JobController<S> {
@@ -112,6 +116,7 @@ impl<S: JobSite> JobController<S> {
     fn round(&self, late: bool) -> Vec<Action> {
         let members = self.state().supervised.keys().copied().collect();
         let (gpus, users) = (self.site.gpus(&members), self.site.user_demand());
+        let NodeUse { slices, ended } = self.site.node_use();
         let mut state = self.state();
         // An absent GPU takes no new members.
         let known: Vec<_> = state.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
@@ -124,6 +129,9 @@ impl<S: JobSite> JobController<S> {
         state.scheduler.set_user_requests(users.requests);
         state.scheduler.set_user_slices(users.slices);
         state.knows_users = true;
+        state.node_use.slices = slices;
+        // What was not entered yet is entered with it.
+        ended.into_iter().for_each(|(of, used)| *state.node_use.ended.entry(of).or_default() += used);
         let (now, mut forgotten) = (self.now(), Vec::new());
         if late {
             self.stop_overdue(&mut state, now.moment());

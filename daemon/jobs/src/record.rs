@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tranche_domain::id::SliceName;
+use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{JobName, JobSpec, JobTerms, MemberId, ProjectName, Submission, TicketId};
 
-use crate::clock::JobTime;
+use crate::account::Holder;
+use crate::clock::{JobTime, Now};
 use crate::runner_protocol::CommandOutcome;
 
 /// User on whose behalf a job runs.
@@ -27,6 +28,9 @@ pub(crate) struct JobRecord {
     pub(crate) owner: JobOwner,
     /// Time of submission, in milliseconds since the Unix epoch.
     pub(crate) submitted_unix_ms: u64,
+    /// The same on the job clock; earlier daemons did not enter it.
+    #[serde(default)]
+    pub(crate) submitted: Option<JobTime>,
     /// Time at which the last member ended; the quota scheduler then drops the job.
     pub(crate) ended_unix_ms: Option<u64>,
     /// The same on the job clock; for jobs of daemons without that clock, its origin.
@@ -144,18 +148,25 @@ pub(crate) enum Run {
 }
 
 impl JobRecord {
-    pub(crate) fn new(submission: &Submission, owner: JobOwner, now_unix_ms: u64) -> Self {
+    pub(crate) fn new(submission: &Submission, owner: JobOwner, now: Now) -> Self {
         let Submission { spec, terms, ticket, .. } = submission;
         Self {
             spec: spec.clone(),
             terms: *terms,
             owner,
-            submitted_unix_ms: now_unix_ms,
+            submitted_unix_ms: now.unix_ms,
+            submitted: Some(now.moment()),
             ended_unix_ms: None,
             ended: JobTime::default(),
             ticket: ticket.clone(),
             members: BTreeMap::new(),
         }
+    }
+
+    /// The job as a holder of a GPU.
+    pub(crate) fn holder(&self, gpu: GpuUuid) -> Holder {
+        let project = Some(self.spec.project.clone());
+        Holder { project, uid: self.owner.uid, name: self.spec.name.to_string(), gpu }
     }
 
     pub(crate) fn member_mut(&mut self, index: u32) -> &mut StoredMember {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding};
 
+use crate::account::Account;
 use crate::error::OpenError;
 use crate::folder::{Attempt, Folders, is_deserted};
 use crate::history::Allocations;
@@ -76,7 +77,13 @@ pub(crate) fn state(
     }
     forget_deleted(&mut state);
     let rebooted = all.node.boot != boot;
-    state.had = Allocations::of_slices(&all.node.slices);
+    // A job that is deleted before the first round has to end in the history, too.
+    let jobs = seated.iter().filter(|kept| kept.phase == Phase::Running).filter_map(|kept| {
+        let spec = &state.entries.get(&kept.member.job)?.spec;
+        Some((spec.project.clone(), spec.name.to_string(), spec.size.total()))
+    });
+    state.had = Allocations::of_earlier(jobs.chain(all.node.slices.iter().cloned()));
+    state.account = Account::again(all.node.account.clone());
     state.node = all.node;
     for kept in &seated {
         state.supervised.insert(kept.member, Default::default());
@@ -190,6 +197,7 @@ mod tests {
             terms: JobTerms { max_runtime: None, retries: 0, farewell },
             owner: JobOwner { uid: 1, gid: 1 },
             submitted_unix_ms: 0,
+            submitted: None,
             ended_unix_ms: None,
             ended: JobTime::default(),
             ticket: None,

@@ -1,12 +1,12 @@
 //! Interface of the job controller to the node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserRequest, UserSlice};
+use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserRequest, UserSlice};
 use tranche_domain::slice::ProcessId;
 
 use crate::claims::JobClaims;
@@ -31,6 +31,36 @@ pub struct UserDemand {
     pub requests: Vec<UserRequest>,
 }
 
+/// A slice of the node with its use of GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceUse {
+    /// Name of the slice.
+    pub name: SliceName,
+    /// Time of creation, in milliseconds since the Unix epoch.
+    pub created_unix_ms: u64,
+    /// Uid of the owner.
+    pub owner_uid: u32,
+    /// Namespace and name of the pod that the slice is for, as `NAMESPACE/NAME`.
+    pub pod: Option<String>,
+    /// True if a job's member owns it.
+    pub is_jobs: bool,
+    /// Parts of GPUs.
+    pub gpus: Vec<(GpuUuid, MilliGpus)>,
+    /// GPU time that it has used on each GPU since the daemon admitted it.
+    pub used: BTreeMap<GpuUuid, Duration>,
+    /// True if it counts as idle.
+    pub idle: bool,
+}
+
+/// Use of a node's GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUse {
+    /// Slices that exist.
+    pub slices: Vec<SliceUse>,
+    /// GPU time used by slices that ended since the last call.
+    pub ended: BTreeMap<(SliceName, GpuUuid), Duration>,
+}
+
 /// Operations on the GPUs, slices and processes of a node.
 pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
@@ -39,6 +69,9 @@ pub trait JobSite: Send + Sync + 'static {
 
     /// Slices that users have without a job or a pod, and their waiting requests, at one instant.
     fn user_demand(&self) -> UserDemand;
+
+    /// Use of GPUs by all slices. For a single reader, which enters it in the account.
+    fn node_use(&self) -> NodeUse;
 
     /// Makes the slice of a user's request on these GPUs, if the request still waits.
     fn grant(&self, request: u64, gpus: Vec<GpuUuid>);

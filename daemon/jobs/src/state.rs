@@ -12,9 +12,11 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::slice::ProcessId;
 
+use crate::account::{Account, EntryId, UseSum};
 use crate::clock::{Clock, Now};
 use crate::history::{Allocations, EntryName, slice_entry};
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
+use crate::site::NodeUse;
 use crate::store::{Changes, SavedJob, SavedNode};
 
 /// All state that changes under one lock.
@@ -42,6 +44,9 @@ pub(crate) struct ControllerState {
     pub(crate) knows_users: bool,
     /// GPUs of each job and user's slice at the last decision.
     pub(crate) had: Allocations,
+    pub(crate) account: Account,
+    /// Use of the node's GPUs at the last round.
+    pub(crate) node_use: NodeUse,
     pub(crate) node: SavedNode,
     /// Number of preempted members of each project since this daemon started.
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
@@ -139,17 +144,23 @@ impl ControllerState {
             self.note(one, now);
         }
         self.actions.extend(actions);
-        self.record_bindings(now.unix_ms);
+        self.record_bindings(now);
     }
 
     fn note(&mut self, one: &Action, now: Now) {
         match one {
-            Action::Start { member, .. } => {
+            Action::Start { member, gpus } => {
                 let Some(entry) = self.entries.get_mut(&member.job) else { return };
+                let submitted = entry.submitted;
                 let started = entry.member_mut(member.index);
                 started.starts += 1;
+                let is_first = started.starts == 1;
                 (started.started_unix_ms, started.started) = (now.unix_ms, now.moment());
                 (started.farewell, started.end) = (None, None);
+                let wait = submitted.filter(|_| is_first).map(|submitted| now.moment().since(submitted));
+                if let Some(holder) = gpus.first().map(|gpu| entry.holder(*gpu)) {
+                    self.account.started(now, &holder, wait);
+                }
             }
             Action::Stop { member, by } => {
                 // A user's request is a job to the scheduler alone.
@@ -158,22 +169,25 @@ impl ControllerState {
                 if let Some(job) = self.scheduler.jobs().get(&member.job) {
                     *self.preempted.entry(job.spec.project.clone()).or_default() += 1;
                 }
+                if let Some(holder) = self.preempted_holder(*member) {
+                    self.account.preempted(now, &holder);
+                }
             }
         }
     }
 
     /// Marks jobs whose bindings changed as unsaved.
-    fn record_bindings(&mut self, now_unix_ms: u64) {
-        let now: BTreeMap<_, _> =
+    fn record_bindings(&mut self, now: Now) {
+        let bound: BTreeMap<_, _> =
             self.scheduler.all_saved_bindings().into_iter().map(|kept| (kept.member, kept)).collect();
         let changed = |one: &BTreeMap<MemberId, SavedBinding>, other: &BTreeMap<MemberId, SavedBinding>| {
             let differs = one.iter().filter(|(member, kept)| other.get(member) != Some(kept));
             differs.map(|(member, _)| member.job).collect::<Vec<_>>()
         };
-        self.dirty.extend(changed(&now, &self.places));
-        self.dirty.extend(changed(&self.places, &now));
-        self.places = now;
-        self.note_history(now_unix_ms);
+        self.dirty.extend(changed(&bound, &self.places));
+        self.dirty.extend(changed(&self.places, &bound));
+        self.places = bound;
+        self.note_history(now);
     }
 
     /// GPUs that each job and each user's slice has. Slices are part of the history only on nodes with projects.
@@ -198,9 +212,22 @@ impl ControllerState {
         allocated
     }
 
-    fn note_history(&mut self, time_unix_ms: u64) {
-        let points = self.had.change_to(self.allocated(), time_unix_ms);
+    fn note_history(&mut self, now: Now) {
+        let points = self.had.change_to(self.allocated(), now);
         self.unsaved.points.extend(points);
+        self.observe(now);
+    }
+
+    /// Enters the use of GPUs up to now in the account.
+    pub(crate) fn observe(&mut self, now: Now) {
+        let (parts, ended) = (self.parts(), std::mem::take(&mut self.node_use.ended));
+        let quota = |project: &ProjectName| self.scheduler.quota(project);
+        self.account.observe(now, parts, &ended, quota);
+    }
+
+    /// Entries of the account that are not in the store.
+    pub(crate) fn unentered(&self) -> impl Iterator<Item = (&EntryId, &UseSum)> {
+        self.account.unsaved.iter().chain(&self.unsaved.uses)
     }
 
     /// Records a failed start; returns the pause before the next attempt.
@@ -225,7 +252,7 @@ impl ControllerState {
             .member_exited(member, if end.is_some() { Exit::Completed } else { Exit::Requeued });
         self.dirty.insert(member.job);
         // The job's use has to end in the history before the job itself does.
-        self.record_bindings(now.unix_ms);
+        self.record_bindings(now);
         if over && forgotten {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
@@ -244,10 +271,14 @@ impl ControllerState {
             marked: true,
             clock: Some(clock),
             slices: self.had.slices(),
+            account: self.account.saved(),
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
+        for (entry, sum) in std::mem::take(&mut self.account.unsaved) {
+            changes.uses.entry(entry).or_default().add(&sum);
+        }
         changes.node = (node != self.node).then_some(node);
         changes
     }

@@ -1,6 +1,9 @@
 //! Persistent store of projects and jobs (redb). Each change is one transaction.
 
-use std::collections::BTreeSet;
+mod uses;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Job, JobId, LaunchSpec, MilliGpus, Project, ProjectName, SavedBinding};
 
+use crate::account::{EntryId, Holder, SavedAccount, UseSum};
 use crate::clock::Clock;
 use crate::history::Point;
 use crate::record::JobRecord;
@@ -73,6 +77,9 @@ pub(crate) struct SavedNode {
     /// GPUs of users' slices in the history, by project and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slices: Vec<(ProjectName, String, MilliGpus)>,
+    /// State of the account of GPU use; earlier daemons had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<SavedAccount>,
 }
 
 /// The complete saved state, without launches and history.
@@ -96,13 +103,16 @@ pub(crate) struct Changes {
     pub(crate) launches: Vec<(JobId, LaunchSpec)>,
     pub(crate) jobs_gone: Vec<JobId>,
     pub(crate) points: Vec<Point>,
+    /// Amounts to add to entries of the account.
+    pub(crate) uses: BTreeMap<EntryId, UseSum>,
     pub(crate) node: Option<SavedNode>,
 }
 
 impl Changes {
     /// Tests if no change other than to jobs is pending.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { projects, projects_gone, jobs, launches, jobs_gone, points, node } = self;
+        // Sums wait for the next change, or for the next save of the clock.
+        let Self { projects, projects_gone, jobs, launches, jobs_gone, points, uses: _, node } = self;
         projects.is_empty()
             && projects_gone.is_empty()
             && jobs.is_empty()
@@ -191,6 +201,16 @@ impl Store {
         points.retain(|point| point.time_unix_ms >= since_unix_ms);
         Ok(points)
     }
+
+    /// Passes on the entries of the account in these hours since the Unix epoch, in order.
+    pub(crate) fn uses(
+        &self,
+        hours: &RangeInclusive<u64>,
+        mut each: impl FnMut(u64, Holder, UseSum),
+    ) -> Result<(), StoreError> {
+        let read = |database: &Database| uses::read(database, hours, &mut each);
+        self.with(read).map_err(|cause| self.failed("read", cause))
+    }
 }
 
 fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
@@ -198,6 +218,7 @@ fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
     write_projects(&transaction, changes)?;
     write_jobs(&transaction, changes)?;
     write_points(&transaction, &changes.points)?;
+    uses::add(&transaction, &changes.uses)?;
     let mut node = transaction.open_table(NODE)?;
     if let Some(kept) = &changes.node {
         node.insert("node", json(kept).as_slice())?;

@@ -15,7 +15,7 @@ use tranche_domain::units::Permille;
 use crate::check::CheckReply;
 use crate::handle::SliceHandle;
 use crate::rounds::Rounds;
-use crate::used::Used;
+use crate::used::{Readings, Used};
 use crate::wakeups::{Number, Wakeups};
 use tranche_linux::clock::monotonic_ns;
 
@@ -199,6 +199,22 @@ impl Governor {
         };
         let waits = arbiter.waits(name);
         Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded, waits })
+    }
+
+    /// GPU time that each slice has used on each GPU since it was admitted, and the final use of those that ended since
+    /// the last call. For a single reader.
+    pub fn readings(&self) -> Readings {
+        let mut state = self.state();
+        let mut live = BTreeMap::new();
+        for name in state.rounds.names() {
+            let (Some(handle), Some(busy)) = (state.rounds.site(name), state.rounds.busy(name)) else {
+                continue;
+            };
+            for (gpu, busy) in handle.runtime.gpus.iter().zip(busy) {
+                live.insert((name.clone(), *gpu), Duration::from_nanos(busy.get()));
+            }
+        }
+        Readings { live, ended: state.used.take_ended() }
     }
 
     /// Use of a GPU by all slices since the daemon started.

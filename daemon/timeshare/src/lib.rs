@@ -19,3 +19,4 @@ pub use account::Account;
 pub use governor::{Governor, RunningGovernor, Shown, TECHNIQUE};
 pub use rounds::Rounds;
 pub use site::SliceSite;
+pub use used::Readings;

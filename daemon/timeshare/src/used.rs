@@ -14,6 +14,20 @@ use tranche_telemetry::retained::Retained;
 pub(super) struct Used {
     gpus: BTreeMap<GpuUuid, Duration>,
     slices: Retained<BTreeMap<GpuUuid, Duration>>,
+    /// Use of slices that ended since it was last taken.
+    ended: BTreeMap<(SliceName, GpuUuid), Duration>,
+}
+
+/// Maximum number of ended slices whose use is kept for the reader.
+const MOST_ENDED: usize = 10_000;
+
+/// GPU time used by slices, by name and GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// Use by each slice since it was admitted.
+    pub live: BTreeMap<(SliceName, GpuUuid), Duration>,
+    /// Use by slices that ended since the last reading; several of one name are summed.
+    pub ended: BTreeMap<(SliceName, GpuUuid), Duration>,
 }
 
 impl Used {
@@ -26,10 +40,21 @@ impl Used {
     pub(super) fn end(&mut self, name: &SliceName, gpus: &[GpuUuid], busy: &[Nanos]) {
         let busy = || gpus.iter().zip(busy).map(|(gpu, busy)| (*gpu, Duration::from_nanos(busy.get())));
         add(&mut self.gpus, busy());
+        for (gpu, busy) in busy() {
+            let key = (name.clone(), gpu);
+            if self.ended.len() < MOST_ENDED || self.ended.contains_key(&key) {
+                *self.ended.entry(key).or_default() += busy;
+            }
+        }
         if let Some(of_slice) = self.slices.of(name) {
             add(of_slice, busy());
         }
         self.slices.end(name);
+    }
+
+    /// Use of slices that ended since the last call.
+    pub(super) fn take_ended(&mut self) -> BTreeMap<(SliceName, GpuUuid), Duration> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Use of a GPU by slices that have ended.
@@ -65,6 +90,9 @@ mod tests {
         used.begin(&b);
         used.end(&b, &[gpu], &[Nanos::millis(5)]);
         let ms = Duration::from_millis;
+        let ended = used.take_ended();
+        assert_eq!((ended[&(a.clone(), gpu)], ended[&(b.clone(), gpu)]), (ms(7), ms(5)));
+        assert!(used.take_ended().is_empty());
         assert_eq!((used.of_gpu(gpu), used.of_gpu(other)), (ms(12), ms(1)));
         assert_eq!(
             (used.before(&a, gpu), used.before(&b, gpu), used.before(&b, other)),

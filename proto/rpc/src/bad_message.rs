@@ -44,6 +44,8 @@ pub enum BadMessage {
     NoProjectChange,
     #[error("job state {0} is not known to this version")]
     JobState(i32),
+    #[error("grouping {0} of a report is not known to this version")]
+    ReportKey(i32),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
     #[error(transparent)]

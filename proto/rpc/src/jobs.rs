@@ -1,6 +1,7 @@
 //! Conversions of projects and jobs.
 
 mod project;
+mod report;
 mod submission;
 mod view;
 

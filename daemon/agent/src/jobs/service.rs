@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tranche_domain::access::Verb;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
+use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, ReportQuery, Submission};
 use tranche_jobs::{JobOwner, JobsError, LogFrom, Requester};
 use tranche_rpc::v1::{self, jobs_server::Jobs};
 use tranche_rpc::{BadMessage, JobListing, ProjectWish};
@@ -153,6 +153,12 @@ impl Jobs for JobsService {
             milligpus: point.gpus.get(),
         };
         Ok(Response::new(v1::ShowHistoryResponse { points: points.into_iter().map(point).collect() }))
+    }
+
+    async fn show_report(&self, request: Request<v1::ShowReportRequest>) -> Answer<v1::ShowReportResponse> {
+        let query = ReportQuery::try_from(request.into_inner())?;
+        let report = self.with(move |desk| desk.report(query)).await?;
+        Ok(Response::new(report.into()))
     }
 }
 

@@ -260,6 +260,43 @@ pub struct HistoryArgs {
     pub json: bool,
 }
 
+/// `tranche report`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("form").args(["csv", "svg", "json"]))]
+pub struct ReportArgs {
+    /// Group by project, user, job or GPU
+    #[arg(long, value_enum, default_value_t = ReportBy::Project)]
+    pub by: ReportBy,
+    /// Time until now, such as 12h or 30d; whole hours are included
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "30d")]
+    pub since: Duration,
+    /// Divide the time into periods of this many hours
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub step: Option<u32>,
+    /// Print comma-separated values instead of a table
+    #[arg(long)]
+    pub csv: bool,
+    /// Print an SVG chart: one bar for each hour, or for each day of more than two
+    #[arg(long)]
+    pub svg: bool,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Grouping of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportBy {
+    /// One row for each project
+    Project,
+    /// One row for each user
+    User,
+    /// One row for each job, slice without a job, and pod
+    Job,
+    /// One row for each GPU
+    Gpu,
+}
+
 /// Grouping of GPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {

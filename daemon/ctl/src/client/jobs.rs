@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Submission};
+use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Report, ReportQuery, Submission};
 use tranche_rpc::v1;
 use tranche_rpc::v1::jobs_client::JobsClient;
 use tranche_rpc::{JobListing, ProjectWish};
@@ -97,5 +97,11 @@ impl Daemon {
     pub fn history(&mut self, since_unix_ms: u64) -> Result<Vec<v1::HistoryPoint>, Failure> {
         let message = v1::ShowHistoryRequest { since_unix_ms };
         Ok(call!(self, self.jobs_client()?, show_history, message)?.points)
+    }
+
+    /// Sums of GPU use.
+    pub fn report(&mut self, query: ReportQuery) -> Result<Report, Failure> {
+        let message = v1::ShowReportRequest::from(query);
+        Ok(call!(self, self.jobs_client()?, show_report, message)?.try_into()?)
     }
 }

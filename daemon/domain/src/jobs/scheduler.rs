@@ -104,6 +104,11 @@ impl QuotaScheduler {
         }
     }
 
+    /// Quota of a project, that of the implicit one included.
+    pub fn quota(&self, name: &ProjectName) -> Option<MilliGpus> {
+        self.accounts.get(name).map(|account| account.project.quota)
+    }
+
     /// GPUs used by a project, members in phase [`Phase::Stopping`] not counted.
     pub fn used(&self, name: &ProjectName) -> MilliGpus {
         self.accounts.get(name).map_or(MilliGpus::ZERO, |account| account.used)

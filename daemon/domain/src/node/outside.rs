@@ -46,6 +46,18 @@ impl Node {
         slices.map(of).collect()
     }
 
+    /// All slices with the parts of GPUs that they take, the larger of memory and compute.
+    pub fn holdings(&self) -> impl Iterator<Item = (&Slice, Vec<(GpuUuid, MilliGpus)>)> {
+        self.slices.values().map(|slice| {
+            let gpus = slice.parts.iter().map(|part| {
+                let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu);
+                let taken = self.taken([slice], part.gpu, gpu.map_or(part.cap, |gpu| gpu.capacity));
+                (part.gpu, MilliGpus::new(taken.get().clamp(1, 1_000)))
+            });
+            (slice, gpus.collect())
+        })
+    }
+
     /// The part of each GPU that a slice takes, the larger of memory and compute.
     fn size_of(&self, slice: &Slice) -> Size {
         let part = |part: &Part| {

@@ -22,7 +22,7 @@ use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
-    Launcher, LogFrom, Requester, Retention, UserDemand,
+    Launcher, LogFrom, NodeUse, Requester, Retention, UserDemand,
 };
 
 /// User that runs the tests, as an administrator.
@@ -256,6 +256,10 @@ impl JobSite for TestSlices {
         if start_time(process.pid.get()) == Some(process.start_time) {
             let _ = kill(Pid::from_raw(process.pid.get() as i32), signal);
         }
+    }
+
+    fn node_use(&self) -> NodeUse {
+        NodeUse::default()
     }
 
     fn unused(&self, _: &SliceName) -> Duration {

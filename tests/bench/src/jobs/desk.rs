@@ -13,8 +13,8 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
-    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, Requester,
-    UserDemand,
+    Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
+    Requester, UserDemand,
 };
 
 use crate::crowd::{Crowd, gpus};
@@ -66,6 +66,10 @@ impl JobSite for Still {
     }
 
     fn signal(&self, _: ProcessId, _: Signal) {}
+
+    fn node_use(&self) -> NodeUse {
+        NodeUse::default()
+    }
 
     fn unused(&self, _: &SliceName) -> Duration {
         Duration::ZERO

@@ -1,0 +1,310 @@
+//! `tranche report`: GPU-hours by project, user, job or GPU.
+
+mod chart;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tranche_domain::id::GpuUuid;
+use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
+
+use super::project::user;
+use crate::cli::{ReportArgs, ReportBy};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::out;
+use crate::table::{Side, draw, or_dash};
+
+/// Hours of a day.
+const DAY: u32 = 24;
+/// Longest time that a chart divides into hours.
+const HOURLY: Duration = Duration::from_hours(48);
+
+/// Prints the report in the requested form.
+pub fn report(args: &ReportArgs, socket: &Path) -> Result<(), Failure> {
+    let now = unix_ms(SystemTime::now());
+    let chart_step = if args.since > HOURLY { DAY } else { 1 };
+    let step_hours = args.step.unwrap_or(if args.svg { chart_step } else { 0 });
+    let query = ReportQuery {
+        since_unix_ms: now.saturating_sub(u64::try_from(args.since.as_millis()).unwrap_or(now)),
+        until_unix_ms: now,
+        by: key(args.by),
+        step_hours,
+    };
+    let mut daemon = Daemon::connect(socket)?;
+    let mut report = daemon.report(query)?;
+    if args.json {
+        return out::json(&Named::of(&report));
+    }
+    let labels = Labels::of(&mut daemon, &report)?;
+    if args.svg {
+        return out::print(&chart::svg(&report, step_hours.max(1), &labels));
+    }
+    if args.csv {
+        return out::print(&csv(&report, &labels));
+    }
+    report.rows.sort_by_key(|row| (row.from_unix_ms, std::cmp::Reverse(row.allocated_milligpu_ms)));
+    let head = format!("{} to {} UTC", date(report.from_unix_ms), date(report.until_unix_ms));
+    match report.rows.is_empty() {
+        true => out::print(&format!("{head}: no GPU was held")),
+        false => out::print(&format!("{head}\n{}", table(&report, args.by, step_hours > 0, &labels))),
+    }
+}
+
+fn key(by: ReportBy) -> ReportKey {
+    match by {
+        ReportBy::Project => ReportKey::Project,
+        ReportBy::User => ReportKey::User,
+        ReportBy::Job => ReportKey::Job,
+        ReportBy::Gpu => ReportKey::Gpu,
+    }
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Date and minute in UTC.
+fn date(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH);
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.get(..16).unwrap_or(&text).replace('T', " ")
+}
+
+/// Names of users and indices of GPUs.
+#[derive(Debug, Default)]
+struct Labels {
+    users: BTreeMap<u32, String>,
+    gpus: BTreeMap<GpuUuid, u32>,
+}
+
+impl Labels {
+    fn of(daemon: &mut Daemon, report: &Report) -> Result<Self, Failure> {
+        let uids = report.rows.iter().filter_map(|row| row.uid);
+        let users = uids.collect::<std::collections::BTreeSet<u32>>().into_iter().map(|uid| (uid, user(uid)));
+        let gpus = match report.rows.iter().any(|row| row.gpu.is_some()) {
+            true => daemon.snapshot()?.gpus.into_iter().map(|gpu| (gpu.uuid, gpu.index)).collect(),
+            false => BTreeMap::new(),
+        };
+        Ok(Self { users: users.collect(), gpus })
+    }
+
+    /// Label of a row's group.
+    fn group(&self, row: &ReportRow) -> String {
+        let user = |uid: u32| self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string());
+        let text = match (row, &row.project) {
+            (ReportRow { gpu: Some(gpu), .. }, _) => match self.gpus.get(gpu) {
+                Some(index) => format!("GPU {index}"),
+                None => gpu.to_string(),
+            },
+            (ReportRow { name: Some(name), .. }, project) => {
+                let name = if name.is_empty() { "(others)" } else { name };
+                project.as_ref().map_or_else(|| name.to_owned(), |project| format!("{project}/{name}"))
+            }
+            (ReportRow { uid: Some(uid), .. }, _) => user(*uid),
+            (_, Some(project)) => project.to_string(),
+            (_, None) => "(no project)".into(),
+        };
+        tranche_domain::text::visible(&text)
+    }
+}
+
+const COLUMNS: [(&str, Side); 9] = [
+    ("GPU-hours", Side::Right),
+    ("Used", Side::Right),
+    ("Idle", Side::Right),
+    ("Borrowed", Side::Right),
+    ("Use", Side::Right),
+    ("Starts", Side::Right),
+    ("Preempted", Side::Right),
+    ("Wait p50", Side::Right),
+    ("Wait p95", Side::Right),
+];
+
+fn table(report: &Report, by: ReportBy, has_periods: bool, labels: &Labels) -> String {
+    let title = match by {
+        ReportBy::Project => "Project",
+        ReportBy::User => "User",
+        ReportBy::Job => "Job",
+        ReportBy::Gpu => "GPU",
+    };
+    let mut columns = vec![(title, Side::Left)];
+    if has_periods {
+        columns.insert(0, ("From", Side::Left));
+    }
+    columns.extend(COLUMNS);
+    let line = |from: String, group: String, row: &ReportRow| {
+        let period = has_periods.then_some(from);
+        period.into_iter().chain([group]).chain(cells(row)).collect::<Vec<_>>()
+    };
+    let mut rows: Vec<_> =
+        report.rows.iter().map(|row| line(date(row.from_unix_ms), labels.group(row), row)).collect();
+    rows.push(line("total".into(), if has_periods { String::new() } else { "total".into() }, &total(report)));
+    draw(&columns, rows)
+}
+
+/// Sum of all rows, without waits, whose middle is not that of their middles.
+fn total(report: &Report) -> ReportRow {
+    let sum = |of: fn(&ReportRow) -> u64| report.rows.iter().map(of).fold(0, u64::saturating_add);
+    ReportRow {
+        allocated_milligpu_ms: sum(|row| row.allocated_milligpu_ms),
+        idle_milligpu_ms: sum(|row| row.idle_milligpu_ms),
+        borrowed_milligpu_ms: sum(|row| row.borrowed_milligpu_ms),
+        used_us: sum(|row| row.used_us),
+        starts: sum(|row| row.starts),
+        preemptions: sum(|row| row.preemptions),
+        ..ReportRow::default()
+    }
+}
+
+fn cells(row: &ReportRow) -> [String; 9] {
+    let allocated = gpu_hours(row.allocated_milligpu_ms);
+    let used = row.used_us as f64 / 3.6e9;
+    let wait = |ms: Option<u64>| or_dash(ms.map(|ms| span(Duration::from_millis(ms))));
+    [
+        format!("{allocated:.2}"),
+        format!("{used:.2}"),
+        format!("{:.2}", gpu_hours(row.idle_milligpu_ms)),
+        format!("{:.2}", gpu_hours(row.borrowed_milligpu_ms)),
+        or_dash((allocated > 0.0).then(|| format!("{:.0} %", 100.0 * used / allocated))),
+        row.starts.to_string(),
+        row.preemptions.to_string(),
+        wait(row.wait_median_ms),
+        wait(row.wait_p95_ms),
+    ]
+}
+
+fn gpu_hours(milligpu_ms: u64) -> f64 {
+    milligpu_ms as f64 / 3.6e9
+}
+
+/// A wait in its two largest units.
+fn span(wait: Duration) -> String {
+    let whole = Duration::from_secs(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
+    humantime::format_duration(whole).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Values in seconds, exact to the millisecond and thousandth of a GPU.
+fn csv(report: &Report, labels: &Labels) -> String {
+    let mut text = String::from(
+        "from,group,allocated_gpu_s,used_gpu_s,idle_gpu_s,borrowed_gpu_s,starts,preemptions,waits,wait_median_s,wait_p95_s\n",
+    );
+    let seconds = |ms: Option<u64>| ms.map_or(String::new(), |ms| format!("{:.3}", ms as f64 / 1e3));
+    let gpu_seconds =
+        |milligpu_ms: u64| format!("{}.{:06}", milligpu_ms / 1_000_000, milligpu_ms % 1_000_000);
+    for row in &report.rows {
+        let time = UNIX_EPOCH.checked_add(Duration::from_millis(row.from_unix_ms)).unwrap_or(UNIX_EPOCH);
+        let _ = writeln!(
+            text,
+            "{},{},{},{},{},{},{},{},{},{},{}",
+            humantime::format_rfc3339_seconds(time),
+            quoted(&labels.group(row)),
+            gpu_seconds(row.allocated_milligpu_ms),
+            gpu_seconds(row.used_us),
+            gpu_seconds(row.idle_milligpu_ms),
+            gpu_seconds(row.borrowed_milligpu_ms),
+            row.starts,
+            row.preemptions,
+            row.waits,
+            seconds(row.wait_median_ms),
+            seconds(row.wait_p95_ms),
+        );
+    }
+    text
+}
+
+/// A value of a CSV file.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.into(),
+    }
+}
+
+/// A report with names of users, for JSON.
+#[derive(Debug, Serialize)]
+struct Named<'a> {
+    from_unix_ms: u64,
+    until_unix_ms: u64,
+    rows: Vec<NamedRow<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct NamedRow<'a> {
+    #[serde(flatten)]
+    row: &'a ReportRow,
+    user: Option<String>,
+}
+
+impl<'a> Named<'a> {
+    fn of(report: &'a Report) -> Self {
+        let row = |row: &'a ReportRow| NamedRow { row, user: row.uid.map(user) };
+        let rows = report.rows.iter().map(row).collect();
+        Self { from_unix_ms: report.from_unix_ms, until_unix_ms: report.until_unix_ms, rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Report {
+        let row = |project: &str, hours: u64| ReportRow {
+            project: Some(project.parse().unwrap()),
+            allocated_milligpu_ms: hours * 3_600_000_000,
+            used_us: hours * 1_800_000_000,
+            idle_milligpu_ms: 900_000_000,
+            starts: 2,
+            waits: 1,
+            wait_median_ms: Some(61_000),
+            wait_p95_ms: Some(3_700_500),
+            ..ReportRow::default()
+        };
+        Report { from_unix_ms: 0, until_unix_ms: 7_200_000, rows: vec![row("vision", 3), row("nlp", 1)] }
+    }
+
+    #[test]
+    fn table_has_hours_and_their_sum() {
+        let text = table(&sample(), ReportBy::Project, false, &Labels::default());
+        for part in ["vision", "3.00", "1.50", "0.25", "50 %", "1m 1s", "1h 1m", "total", "4.00", "2.00"] {
+            assert!(text.contains(part), "{part} is missing from\n{text}");
+        }
+    }
+
+    #[test]
+    fn csv_is_exact() {
+        let mut report = sample();
+        report.rows[0].allocated_milligpu_ms = 1_500_001;
+        let text = csv(&report, &Labels::default());
+        let line = text.lines().nth(1).unwrap();
+        assert_eq!(
+            line,
+            "1970-01-01T00:00:00Z,vision,1.500001,5400.000000,900.000000,0.000000,2,0,1,61.000,3700.500"
+        );
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn groups_have_labels() {
+        let labels = Labels {
+            users: [(7, "ann".to_owned())].into(),
+            gpus: [(GpuUuid::from_bytes([1; 16]), 3)].into(),
+        };
+        let project = Some("a".parse().unwrap());
+        let cases = [
+            (ReportRow { uid: Some(7), ..ReportRow::default() }, "ann"),
+            (ReportRow { uid: Some(8), ..ReportRow::default() }, "8"),
+            (ReportRow { gpu: Some(GpuUuid::from_bytes([1; 16])), ..ReportRow::default() }, "GPU 3"),
+            (ReportRow { project, name: Some("j".into()), uid: Some(7), ..ReportRow::default() }, "a/j"),
+            (ReportRow { name: Some("pod:n/p".into()), uid: Some(0), ..ReportRow::default() }, "pod:n/p"),
+            (ReportRow { name: Some(String::new()), uid: Some(0), ..ReportRow::default() }, "(others)"),
+            (ReportRow::default(), "(no project)"),
+        ];
+        for (row, expected) in cases {
+            assert_eq!(labels.group(&row), expected);
+        }
+    }
+}

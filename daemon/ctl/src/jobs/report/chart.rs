@@ -1,0 +1,162 @@
+//! Chart of a report: a stacked bar of GPU-hours for each period.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use tranche_domain::jobs::Report;
+
+use super::{Labels, date, gpu_hours};
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 56.0;
+const TOP: f64 = 28.0;
+const KEY: f64 = 170.0;
+/// Palette for colour-blind readers by Okabe and Ito, https://jfly.uni-koeln.de/color/
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
+/// Number of groups with a colour of their own; the others are one.
+const NAMED: usize = COLOURS.len() - 1;
+
+/// SVG of the report in periods of this many hours.
+pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
+    let step = u64::from(step_hours) * 3_600_000;
+    let periods = report.until_unix_ms.saturating_sub(report.from_unix_ms).div_ceil(step).max(1);
+    let groups = largest(report, labels);
+    let mut bars: BTreeMap<u64, BTreeMap<usize, f64>> = BTreeMap::new();
+    for row in &report.rows {
+        let group = labels.group(row);
+        let at = groups.iter().position(|known| *known == group).unwrap_or(NAMED);
+        let bar = bars.entry(row.from_unix_ms).or_default();
+        *bar.entry(at).or_default() += gpu_hours(row.allocated_milligpu_ms);
+    }
+    let most = bars.values().map(|bar| bar.values().sum::<f64>()).fold(1.0, f64::max);
+    let width = (WIDTH - LEFT - KEY) / periods as f64;
+    let x = |from: u64| LEFT + (from.saturating_sub(report.from_unix_ms) / step) as f64 * width;
+    let y = |hours: f64| TOP + HEIGHT * (1.0 - hours / most);
+    let mut page = head(if step_hours == 1 { "hour" } else { "day" });
+    scale(&mut page, most, y);
+    dates(&mut page, report, step, periods, x);
+    for (from, bar) in &bars {
+        let mut below = 0.0;
+        for (at, hours) in bar {
+            let name = groups.get(*at).map_or("others", String::as_str);
+            let _ = writeln!(
+                page,
+                "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{}\"><title>{} {}: {hours:.2}</title></rect>",
+                x(*from) + width * 0.05,
+                y(below + hours),
+                width * 0.9,
+                y(below) - y(below + hours),
+                COLOURS[*at],
+                date(*from),
+                escaped(name),
+            );
+            below += hours;
+        }
+    }
+    key(&mut page, &groups, bars.values().any(|bar| bar.contains_key(&NAMED)));
+    page.push_str("</svg>\n");
+    page
+}
+
+/// The groups with the most GPU-hours, by name, so that a group's colour depends on its place among them alone.
+fn largest(report: &Report, labels: &Labels) -> Vec<String> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for row in &report.rows {
+        *sums.entry(labels.group(row)).or_default() += row.allocated_milligpu_ms;
+    }
+    let mut by_sum: Vec<_> = sums.into_iter().collect();
+    by_sum.sort_by_key(|(name, sum)| (std::cmp::Reverse(*sum), name.clone()));
+    by_sum.into_iter().take(NAMED).map(|(name, _)| name).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn head(period: &str) -> String {
+    let height = TOP + HEIGHT + 34.0;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"16\">GPU-hours held in each {period} (UTC)</text>\n"
+    )
+}
+
+fn scale(page: &mut String, most: f64, y: impl Fn(f64) -> f64) {
+    for part in 0..=4 {
+        let hours = most * f64::from(part) / 4.0;
+        let at = y(hours);
+        let _ = writeln!(
+            page,
+            "<line x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{at:.2}\" y2=\"{at:.2}\" stroke=\"#ddd\"/>\
+             <text x=\"{:.0}\" y=\"{:.2}\" text-anchor=\"end\">{hours:.1}</text>",
+            WIDTH - KEY,
+            LEFT - 6.0,
+            at + 4.0
+        );
+    }
+}
+
+/// Dates below at most eight of the bars.
+fn dates(page: &mut String, report: &Report, step: u64, periods: u64, x: impl Fn(u64) -> f64) {
+    let every = periods.div_ceil(8).max(1);
+    for period in (0..periods).step_by(usize::try_from(every).unwrap_or(1)) {
+        let from = report.from_unix_ms + period * step;
+        let text = date(from);
+        let text = if step > 3_600_000 { text.get(..10) } else { text.get(5..) }.unwrap_or_default();
+        let _ = writeln!(page, "<text x=\"{:.1}\" y=\"{:.0}\">{text}</text>", x(from), TOP + HEIGHT + 18.0);
+    }
+}
+
+fn key(page: &mut String, groups: &[String], has_others: bool) {
+    let others = has_others.then_some("others");
+    for (at, name) in groups.iter().map(String::as_str).chain(others).enumerate() {
+        let (x, y) = (WIDTH - KEY + 12.0, TOP + at as f64 * 18.0);
+        let colour = COLOURS[if at < groups.len() { at } else { NAMED }];
+        let _ = writeln!(
+            page,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{}</text>",
+            x + 18.0,
+            y + 10.0,
+            escaped(name)
+        );
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tranche_domain::jobs::ReportRow;
+
+    #[test]
+    fn bars_are_stacked_and_dated() {
+        let row = |day: u64, project: &str, hours: u64| ReportRow {
+            from_unix_ms: day * 86_400_000,
+            project: Some(project.parse().unwrap()),
+            allocated_milligpu_ms: hours * 3_600_000_000,
+            ..ReportRow::default()
+        };
+        let rows = vec![row(0, "a", 10), row(0, "b", 20), row(1, "a", 30)];
+        let report = Report { from_unix_ms: 0, until_unix_ms: 2 * 86_400_000, rows };
+        let page = svg(&report, 24, &Labels::default());
+        for part in ["1970-01-01 00:00 a: 10.00", "b: 20.00", "1970-01-02", ">30.0<", ">0.0<", "each day"] {
+            assert!(page.contains(part), "{part} is missing from\n{page}");
+        }
+        assert_eq!(page.matches("<title>").count(), 3);
+    }
+
+    #[test]
+    fn many_groups_share_the_last_colour() {
+        let row = |number: u32| ReportRow {
+            uid: Some(number),
+            allocated_milligpu_ms: u64::from(number) * 3_600_000_000,
+            ..ReportRow::default()
+        };
+        let report = Report { from_unix_ms: 0, until_unix_ms: 1, rows: (1..=30).map(row).collect() };
+        let page = svg(&report, 1, &Labels::default());
+        assert!(page.contains(">others<") && page.contains(">30<") && !page.contains(">20<"), "{page}");
+        assert_eq!(escaped("<a&\"b\">"), "&lt;a&amp;&quot;b&quot;&gt;");
+    }
+}

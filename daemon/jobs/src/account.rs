@@ -1,0 +1,197 @@
+//! Account of GPU use: what each holder had of each GPU, used, left idle and borrowed, hour by hour.
+//!
+//! Times are of the job clock, so steps of the system time neither add nor remove any; the system time only selects the
+//! hour. What is held is saved with the sums in one transaction, so a later daemon continues at the same instant.
+
+mod holdings;
+mod sums;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::jobs::{MilliGpus, ProjectName};
+
+use crate::clock::{JobTime, Now};
+pub use sums::UseSum;
+
+/// Length of an entry of the account in milliseconds.
+pub(crate) const HOUR_MS: u64 = 3_600_000;
+
+/// Maximum number of holders in an hour. What further ones use is entered for their project and user without a name.
+const MOST_HOLDERS: usize = 4_000;
+
+/// Holder of a part of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Holder {
+    /// Project of the job or slice; `None` on a node without projects, and for pods.
+    pub project: Option<ProjectName>,
+    /// Uid of the owner.
+    pub uid: u32,
+    /// Name of the job, `slice:NAME`, or `pod:NAMESPACE/NAME`.
+    pub name: String,
+    /// UUID of the GPU.
+    pub gpu: GpuUuid,
+}
+
+/// Identity of a slice on one GPU.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct MeterId {
+    pub(crate) slice: SliceName,
+    /// Time of creation, which tells the slice from later ones of its name.
+    pub(crate) created_unix_ms: u64,
+    pub(crate) gpu: GpuUuid,
+}
+
+/// What a slice or a member of a job has of one GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) holder: Holder,
+    pub(crate) gpus: MilliGpus,
+    pub(crate) idle: bool,
+    /// GPU time that the slice has used; `None` before it is created.
+    pub(crate) meter: Option<(MeterId, Duration)>,
+}
+
+/// What a holder has of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holding {
+    pub(crate) gpus: MilliGpus,
+    pub(crate) idle: MilliGpus,
+    /// Part beyond the project's quota.
+    pub(crate) borrowed: MilliGpus,
+}
+
+/// Hour since the Unix epoch and holder of an entry.
+pub(crate) type EntryId = (u64, Holder);
+
+/// What the account continues from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedAccount {
+    /// Time up to which use is entered.
+    at: JobTime,
+    holdings: Vec<(Holder, Holding)>,
+    meters: Vec<(MeterId, (Holder, Duration))>,
+}
+
+/// The account since the last observation.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    at: Option<JobTime>,
+    holdings: BTreeMap<Holder, Holding>,
+    meters: BTreeMap<MeterId, (Holder, Duration)>,
+    /// Sums that are not saved yet.
+    pub(crate) unsaved: BTreeMap<EntryId, UseSum>,
+    /// The hour of the last entry, and its holders.
+    hour: (u64, BTreeSet<Holder>),
+}
+
+impl Account {
+    /// Continues a saved account.
+    pub(crate) fn again(saved: Option<SavedAccount>) -> Self {
+        let Some(saved) = saved else { return Self::default() };
+        Self {
+            at: Some(saved.at),
+            holdings: saved.holdings.into_iter().collect(),
+            meters: saved.meters.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The state to continue from.
+    pub(crate) fn saved(&self) -> Option<SavedAccount> {
+        let copy = |(holder, holding): (&Holder, &Holding)| (holder.clone(), *holding);
+        Some(SavedAccount {
+            at: self.at?,
+            holdings: self.holdings.iter().map(copy).collect(),
+            meters: self.meters.iter().map(|(id, meter)| (id.clone(), meter.clone())).collect(),
+        })
+    }
+
+    /// Tests if anything is held.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.holdings.is_empty()
+    }
+
+    /// What slices without a job had at the last observation.
+    pub(crate) fn parts_of_slices(&self) -> impl Iterator<Item = Part> {
+        let slices = self.holdings.iter().filter(|(holder, _)| holder.name.contains(':'));
+        slices.flat_map(|(holder, holding)| {
+            let part = |gpus, idle| Part { holder: holder.clone(), gpus, idle, meter: None };
+            [part(holding.idle, true), part(holding.gpus.less(holding.idle), false)]
+        })
+    }
+
+    /// Enters the time since the last observation, and takes over what is held now.
+    ///
+    /// `ended` is the final GPU time of slices that are no longer among the parts.
+    pub(crate) fn observe(
+        &mut self,
+        now: Now,
+        parts: Vec<Part>,
+        ended: &BTreeMap<(SliceName, GpuUuid), Duration>,
+        quota: impl Fn(&ProjectName) -> Option<MilliGpus>,
+    ) {
+        self.enter_time(now);
+        let before = std::mem::take(&mut self.meters);
+        let mut meters = BTreeMap::new();
+        for Part { holder, meter, .. } in &parts {
+            let Some((id, used)) = meter else { continue };
+            // A counter that is lower than before was reset by the start of a daemon.
+            let known = before.get(id).map(|(_, known)| *known).filter(|known| known <= used);
+            self.enter_use(now, holder, used.saturating_sub(known.unwrap_or_default()));
+            meters.insert(id.clone(), (holder.clone(), *used));
+        }
+        for (id, (holder, known)) in before.iter().filter(|(id, _)| !meters.contains_key(id)) {
+            let last = ended.get(&(id.slice.clone(), id.gpu)).copied().unwrap_or_default();
+            self.enter_use(now, holder, last.saturating_sub(*known));
+        }
+        self.meters = meters;
+        self.holdings = holdings::sum(parts, quota);
+    }
+
+    /// Enters the time since the last observation for all that was held.
+    fn enter_time(&mut self, now: Now) {
+        let from = self.at.replace(now.moment()).unwrap_or(now.moment());
+        let mut rest = now.moment().millis().saturating_sub(from.millis());
+        let mut end = now.unix_ms;
+        let held: Vec<_> = self.holdings.iter().map(|(holder, holding)| (holder.clone(), *holding)).collect();
+        while rest > 0 {
+            // A millisecond before the end is in the hour that it belongs to.
+            let hour = end.saturating_sub(1) / HOUR_MS;
+            let within = rest.min(end.saturating_sub(hour * HOUR_MS)).max(1).min(rest);
+            for (holder, holding) in &held {
+                self.entry(hour, holder).add_time(*holding, within);
+            }
+            (rest, end) = (rest - within, end.saturating_sub(within));
+        }
+    }
+
+    fn enter_use(&mut self, now: Now, holder: &Holder, used: Duration) {
+        if !used.is_zero() {
+            self.entry(now.unix_ms / HOUR_MS, holder).add_use(used);
+        }
+    }
+
+    /// Enters a start of a job's member, with its wait if it is the first.
+    pub(crate) fn started(&mut self, now: Now, holder: &Holder, wait: Option<Duration>) {
+        self.entry(now.unix_ms / HOUR_MS, holder).add_start(wait);
+    }
+
+    /// Enters a preemption.
+    pub(crate) fn preempted(&mut self, now: Now, holder: &Holder) {
+        self.entry(now.unix_ms / HOUR_MS, holder).preemptions += 1;
+    }
+
+    fn entry(&mut self, hour: u64, holder: &Holder) -> &mut UseSum {
+        let (last, holders) = &mut self.hour;
+        if *last != hour {
+            (*last, *holders) = (hour, BTreeSet::new());
+        }
+        let named =
+            holders.contains(holder) || holders.len() < MOST_HOLDERS && holders.insert(holder.clone());
+        let name = if named { holder.name.clone() } else { String::new() };
+        self.unsaved.entry((hour, Holder { name, ..holder.clone() })).or_default()
+    }
+}
