@@ -39,6 +39,7 @@ use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
+use crate::user_names::UserNames;
 use tranche_jobs::JobClaims;
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -65,6 +66,7 @@ pub(crate) struct Agent {
     pub(crate) faults: Arc<FaultMonitor>,
     pub(crate) gpu_probe: GpuProbe,
     pub(crate) idleness: Idleness,
+    pub(crate) users: UserNames,
     pub(crate) telemetry: Arc<Telemetry>,
     /// `None` where inotify is not available.
     pub(crate) usage_guard: Option<Arc<UsageGuard>>,
@@ -158,6 +160,7 @@ impl Agent {
             driver,
             gpus,
             gpu_probe: GpuProbe::default(),
+            users: UserNames::default(),
             idleness: Idleness::new(Duration::from_secs(config.idle_after_s)),
             usage_guard: usage_guard.ok().map(Arc::new),
             seals_regions: parts.seals_regions,

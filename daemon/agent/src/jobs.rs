@@ -271,6 +271,10 @@ impl JobSite for Hands {
         }
     }
 
+    fn user_name(&self, uid: u32) -> String {
+        self.agent.users.name(uid)
+    }
+
     fn unused(&self, slice: &SliceName) -> Duration {
         self.agent.idleness.unused(slice)
     }
@@ -310,6 +314,7 @@ fn key(condition: JobCondition) -> (Condition, ConditionSubject) {
         JobCondition::NotRestored(number) => {
             (Condition::JobsNotRestored, ConditionSubject::Node(number.to_string()))
         }
+        JobCondition::Idle(slice) => (Condition::SliceIdle, ConditionSubject::Slice(slice)),
         JobCondition::NotStarted(slice) => (Condition::JobNotStarted, ConditionSubject::Slice(slice)),
         JobCondition::Killed(slice) => (Condition::JobKilled, ConditionSubject::Slice(slice)),
     }

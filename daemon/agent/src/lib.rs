@@ -36,6 +36,7 @@ mod snapshot;
 mod sockets;
 mod state;
 mod state_store;
+mod user_names;
 mod watchdog;
 
 pub use access::{Access, Group, Limits};

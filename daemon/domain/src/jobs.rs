@@ -40,7 +40,7 @@ pub use job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
 pub use limits::{MemberActivity, Overdue};
 pub use name::{JobName, ProjectName};
 pub use pool::{GpuPool, PoolGpu};
-pub use project::{Affinity, Project, ProjectRefusal};
+pub use project::{Affinity, IdlePolicy, Project, ProjectRefusal};
 pub use refusal::{JobRefusal, MOST_JOBS_OF_A_USER, permit_another};
 pub use report::{Report, ReportKey, ReportQuery, ReportRow};
 pub use restore::SavedBinding;

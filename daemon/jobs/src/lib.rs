@@ -17,6 +17,7 @@ mod controller;
 mod error;
 mod folder;
 mod history;
+mod idle;
 mod launch;
 mod lifecycle;
 mod log_budget;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus};
+use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus, UserSlice};
 use tranche_shm::crash::point;
 
 use crate::claims::JobClaims;
@@ -97,9 +97,10 @@ impl<S: JobSite> JobController<S> {
             if late {
                 turn = Instant::now() + TURN;
             }
-            let actions =
+            let (actions, idle) =
                 tokio::task::spawn_blocking(move || controller.round(late)).await.unwrap_or_default();
             actions.into_iter().for_each(|one| self.carry_out(one));
+            self.end_idle(idle);
             tokio::select! {
                 () = self.bell.notified() => {}
                 () = sleep_until(turn) => {}
@@ -112,8 +113,8 @@ impl<S: JobSite> JobController<S> {
         self.bell.notify_one();
     }
 
-    /// One round: decides and saves; returns the actions to carry out.
-    fn round(&self, late: bool) -> Vec<Action> {
+    /// One round: decides and saves; returns the actions to carry out, and the users' slices to end.
+    fn round(&self, late: bool) -> (Vec<Action>, Vec<UserSlice>) {
         let members = self.state().supervised.keys().copied().collect();
         let (gpus, users) = (self.site.gpus(&members), self.site.user_demand());
         let NodeUse { slices, ended } = self.site.node_use();
@@ -132,8 +133,9 @@ impl<S: JobSite> JobController<S> {
         state.node_use.slices = slices;
         // What was not entered yet is entered with it.
         ended.into_iter().for_each(|(of, used)| *state.node_use.ended.entry(of).or_default() += used);
-        let (now, mut forgotten) = (self.now(), Vec::new());
+        let (now, mut forgotten, mut idle) = (self.now(), Vec::new(), Vec::new());
         if late {
+            idle = self.apply_idle_policies(&mut state);
             self.stop_overdue(&mut state, now.moment());
             forgotten = self.retention.expired(&state.entries, now.moment());
             forgotten.iter().for_each(|id| state.remove(*id));
@@ -145,12 +147,12 @@ impl<S: JobSite> JobController<S> {
             && state.unsaved.is_empty()
             && !is_old(&state, now)
         {
-            return Vec::new();
+            return (Vec::new(), idle);
         }
         let actions = self.save_actions(&mut state);
         drop(state);
         forgotten.into_iter().for_each(|id| self.folders.remove(id));
-        actions
+        (actions, idle)
     }
 
     /// Saves all changes; returns the actions that are now saved.
@@ -238,11 +240,9 @@ impl<S: JobSite> JobController<S> {
         let entry = state.entries.get(&member.job)?;
         let project = state.scheduler.project(&entry.spec.project).ok()?;
         let running = now.since(entry.members.get(&member.index)?.started);
-        let idle = match project.idle_limit {
-            Some(_) => self.site.unused(&entry.slice(member)),
-            None => Duration::ZERO,
-        };
-        let did = MemberActivity { running, idle: idle.min(running) };
+        let slice = entry.slice(member);
+        let counts_as_idle = self.site.idle(&slice).is_some_and(|idle| idle <= running);
+        let did = MemberActivity { running, idle: self.site.unused(&slice).min(running), counts_as_idle };
         project.overdue(entry.spec.kind, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
     }
 

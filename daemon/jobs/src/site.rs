@@ -121,6 +121,11 @@ pub trait JobSite: Send + Sync + 'static {
     /// That time, if it is long enough to count as idle.
     fn idle(&self, slice: &SliceName) -> Option<Duration>;
 
+    /// Name of a user, or the uid if it has none.
+    fn user_name(&self, uid: u32) -> String {
+        uid.to_string()
+    }
+
     /// Readings of the system clocks.
     fn clocks(&self) -> ClockReading {
         ClockReading::now()
@@ -145,6 +150,8 @@ pub enum JobCondition {
     LogsNotCut,
     /// Something that an earlier daemon stored could not be read; numbered.
     NotRestored(usize),
+    /// This slice has not used its GPUs for long, and its project's policy is to alert.
+    Idle(SliceName),
     /// The member of this slice cannot be started.
     NotStarted(SliceName),
     /// The member of this slice did not end in time, and is being killed.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{
     Action, Exit, JobId, JobName, MemberId, MilliGpus, Phase, ProjectName, QuotaScheduler, SavedBinding,
     TicketId,
@@ -48,6 +49,10 @@ pub(crate) struct ControllerState {
     /// Use of the node's GPUs at the last round.
     pub(crate) node_use: NodeUse,
     pub(crate) node: SavedNode,
+    /// Idle slices for which a note is set.
+    pub(crate) alerted: BTreeSet<SliceName>,
+    /// Users' slices that are being ended for their idleness, with the times of their creation.
+    pub(crate) ending: BTreeSet<(SliceName, u64)>,
     /// Number of preempted members of each project since this daemon started.
     pub(crate) preempted: BTreeMap<ProjectName, u64>,
 }

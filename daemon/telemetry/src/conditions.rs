@@ -41,6 +41,8 @@ pub enum ConditionKind {
     JobsNotRestored,
     /// A member of a job cannot be started.
     JobNotStarted,
+    /// A slice has not used its GPUs for long.
+    SliceIdle,
     /// A member of a job did not end in time.
     JobKilled,
     /// The state file, or a part of it, could not be read.

@@ -46,6 +46,8 @@ pub enum BadMessage {
     JobState(i32),
     #[error("grouping {0} of a report is not known to this version")]
     ReportKey(i32),
+    #[error("idle policy {0} is not known to this version")]
+    IdlePolicy(i32),
     #[error("compute: {0}")]
     Compute(#[from] AboveWhole),
     #[error(transparent)]

@@ -25,6 +25,11 @@ pub(super) fn write(desk: Option<&NodeDesk>, page: &mut MetricsPage<'_>) -> fmt:
         "GPUs that its jobs have, those on their way out not counted",
         rows(|standing| standing.project.allocated),
     )?;
+    page.gauges(
+        "tranche_project_idle_gpus",
+        "GPUs of those held by slices that count as idle",
+        rows(|standing| standing.project.idle),
+    )?;
     counts(&standings, page)
 }
 

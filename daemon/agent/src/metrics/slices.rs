@@ -26,6 +26,8 @@ struct SliceSample<'a> {
     compute: Shown,
     refusals: u64,
     turned_away: u64,
+    user: String,
+    idle: Duration,
 }
 
 /// The slice's part of one GPU.
@@ -71,6 +73,8 @@ impl<'a> SliceSample<'a> {
             compute,
             refusals: counted.refusals_before.saturating_add(runtime.refusals()),
             turned_away: counted.rejected,
+            user: agent.users.name(slice.owner_uid),
+            idle: agent.idleness.idle(&slice.name).unwrap_or_default(),
         }
     }
 
@@ -85,7 +89,9 @@ impl<'a> SliceSample<'a> {
         let labels = and(labels, "pod", pod.map_or(String::new(), |pod| pod.name.to_string()));
         let labels = and(labels, "container", pod.map_or(String::new(), |pod| pod.container.to_string()));
         let labels = and(and(labels, "share", self.slice.share), "mode", self.slice.mode);
-        and(and(labels, "tier", &self.tier), "owner_uid", self.slice.owner_uid)
+        let labels = and(and(labels, "tier", &self.tier), "owner_uid", self.slice.owner_uid);
+        let project = self.slice.project.as_ref().map_or(String::new(), ToString::to_string);
+        and(and(labels, "user", &self.user), "project", project)
     }
 }
 
@@ -157,6 +163,12 @@ fn compute(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result 
         degraded,
     )?;
     waits(seen, page)?;
+    let idle = rows(seen, |slice| slice.idle.as_secs_f64());
+    page.gauges(
+        "tranche_slice_idle_seconds",
+        "Time without use of its GPUs; 0 while that is too short to count as idle",
+        idle,
+    )?;
     let states = seen.iter().flat_map(|slice| {
         let (now, _) = ComputeState::of(slice.compute.why.clone());
         STATES.map(|(word, state)| (and(slice.labels(), "state", word), u64::from(state == now)))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use tranche_domain::compute::{Latency, Priority};
-use tranche_domain::jobs::{JobName, MilliGpus, Warning};
+use tranche_domain::jobs::{IdlePolicy, JobName, MilliGpus, Warning};
 use tranche_domain::request::Share;
 
 pub use tranche_domain::jobs::ProjectName;
@@ -68,6 +68,9 @@ pub struct ProjectSettings {
     /// Maximum time of an interactive job without use of GPU time, such as 30m; 0s: unlimited
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub idle_limit: Option<Duration>,
+    /// Consequence for its jobs and slices that do not use their GPUs
+    #[arg(long = "idle", value_enum, value_name = "POLICY")]
+    pub idle_policy: Option<IdleChoice>,
     /// Users who may submit jobs to the project and see them, by name or uid
     #[arg(long = "add-member", visible_alias = "member", value_name = "USER", value_delimiter = ',')]
     pub add: Vec<String>,
@@ -80,6 +83,30 @@ pub struct ProjectSettings {
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Consequence of idleness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IdleChoice {
+    /// They are named in lists, metrics and events
+    Report,
+    /// A note for the operator as well
+    Alert,
+    /// They are preempted before others
+    PreemptFirst,
+    /// They end
+    End,
+}
+
+impl From<IdleChoice> for IdlePolicy {
+    fn from(choice: IdleChoice) -> Self {
+        match choice {
+            IdleChoice::Report => Self::Report,
+            IdleChoice::Alert => Self::Alert,
+            IdleChoice::PreemptFirst => Self::PreemptFirst,
+            IdleChoice::End => Self::End,
+        }
+    }
 }
 
 /// Indices of GPUs; empty permits all.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
 use serde_json::json;
-use tranche_domain::jobs::{JobKind, MilliGpus, ProjectChange, ProjectName, ProjectView};
+use tranche_domain::jobs::{IdlePolicy, JobKind, MilliGpus, ProjectChange, ProjectName, ProjectView};
 use tranche_rpc::ProjectWish;
 
 use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
@@ -50,6 +50,7 @@ fn wish(settings: ProjectSettings) -> Result<ProjectWish, Failure> {
         interactive_gpus: settings.interactive_gpus.map(|gpus| gpus.0.into_iter().collect()),
         interactive_limit: settings.interactive_limit,
         idle_limit: settings.idle_limit,
+        idle_policy: settings.idle_policy.map(Into::into),
         add: users(&settings.add)?,
         remove: users(&settings.remove)?,
     };
@@ -97,6 +98,8 @@ fn line(view: &ProjectView) -> String {
         project.interactive_limit.map(|limit| format!("interactive jobs run for {} at most", time(limit))),
     );
     parts.extend(project.idle_limit.map(|limit| format!("and are idle for {} at most", time(limit))));
+    let policy = Some(project.idle_policy).filter(|policy| *policy != IdlePolicy::Report);
+    parts.extend(policy.map(|policy| format!("if idle: {policy}")));
     let members: Vec<String> = project.members.iter().map(|uid| user(*uid)).collect();
     parts.extend((!members.is_empty()).then(|| format!("members {}", members.join(", "))));
     format!("{}: {}", project.name, parts.join(", "))

@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::job::JobKind;
-use super::project::Project;
+use super::project::{IdlePolicy, Project};
 
 /// Running and idle time of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct MemberActivity {
     pub running: Duration,
     /// Time since GPU time was last used.
     pub idle: Duration,
+    /// True if that counts as idle on this node.
+    pub counts_as_idle: bool,
 }
 
 /// Limit that a member has exceeded.
@@ -24,6 +26,8 @@ pub enum Overdue {
     InteractiveLimit(Duration),
     /// The project's idle limit for interactive jobs.
     IdleLimit(Duration),
+    /// The project ends what counts as idle; after this time.
+    Idle(Duration),
 }
 
 impl fmt::Display for Overdue {
@@ -34,6 +38,9 @@ impl fmt::Display for Overdue {
             }
             Self::InteractiveLimit(limit) => {
                 write!(f, "it ran for {} s, the most for interactive jobs of its project", limit.as_secs())
+            }
+            Self::Idle(time) => {
+                write!(f, "it used no GPU time for {} s, and its project ends what is idle", time.as_secs())
             }
             Self::IdleLimit(limit) => {
                 write!(f, "it used no GPU time for {} s, the most for its project", limit.as_secs())
@@ -56,6 +63,8 @@ impl Project {
         let by_project =
             || passed(interactive(self.interactive_limit), did.running).map(Overdue::InteractiveLimit);
         let by_idleness = || passed(interactive(self.idle_limit), did.idle).map(Overdue::IdleLimit);
-        by_owner.or_else(by_project).or_else(by_idleness)
+        let ends = did.counts_as_idle && self.idle_policy == IdlePolicy::End;
+        let by_policy = || ends.then_some(Overdue::Idle(did.idle));
+        by_owner.or_else(by_project).or_else(by_idleness).or_else(by_policy)
     }
 }

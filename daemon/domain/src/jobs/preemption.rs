@@ -1,7 +1,7 @@
 //! Preemption: the smallest set of victims that makes room for a job with a stronger claim.
 //!
 //! Members within their project's quota are safe: non-preemptible ones first, then in the order of their
-//! bindings, as far as they fit into the quota together. The remaining members run on surplus. They are
+//! bindings, as far as they fit into the quota together. Where the project's policy says so, idle members come last. The remaining members run on surplus. They are
 //! preempted
 //! - by a project that stays within its quota with the GPUs it gets, or
 //! - by a project that has borrowed less for its weight than the victims' projects have even without the
@@ -16,6 +16,8 @@
 //!
 //! A slice that a user has without a job is preempted only for a job within its project's quota, and rather than it a
 //! job that frees as much: the job starts again by itself.
+//!
+//! Idle members of such projects are preempted rather than busy ones, even if they have more GPUs.
 //!
 //! A victim's project does not fall below its quota while another choice exists. A job larger than its
 //! project's excess may take it below; the quota that is freed in this way is then guaranteed to it again.
@@ -62,7 +64,10 @@ impl QuotaScheduler {
 
     fn borrowed_by<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let mut members = self.staying(account);
-        members.sort_by_key(|victim| (!victim.job.spec.is_non_preemptible(), victim.binding.order));
+        let idle = |victim: &Victim<'_>| self.idle.contains(&victim.id);
+        members.sort_by_key(|victim| {
+            (!victim.job.spec.is_non_preemptible(), idle(victim), victim.binding.order)
+        });
         let mut safe = MilliGpus::ZERO;
         members.retain(|victim| {
             let with = safe.plus(victim.total());

@@ -31,9 +31,38 @@ pub struct Project {
     /// Maximum time of an interactive job without use of GPU time.
     #[serde(default)]
     pub idle_limit: Option<Duration>,
+    /// Consequence of idleness for its jobs and slices.
+    #[serde(default)]
+    pub idle_policy: IdlePolicy,
     /// Users who may submit to it and see its jobs, by uid.
     #[serde(default)]
     pub members: BTreeSet<u32>,
+}
+
+/// Consequence for a project's jobs and slices that count as idle. Each includes the report in lists, metrics and events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdlePolicy {
+    /// None beside the report.
+    #[default]
+    Report,
+    /// A note for the operator.
+    Alert,
+    /// They are beyond the quota before all others of the project, and are preempted before others.
+    PreemptFirst,
+    /// They end.
+    End,
+}
+
+impl core::fmt::Display for IdlePolicy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Report => "report",
+            Self::Alert => "alert",
+            Self::PreemptFirst => "preempt-first",
+            Self::End => "end",
+        })
+    }
 }
 
 /// NVML indices of GPUs.
@@ -49,6 +78,7 @@ impl Project {
             affinity: BTreeMap::new(),
             interactive_limit: None,
             idle_limit: None,
+            idle_policy: IdlePolicy::Report,
             members: BTreeSet::new(),
         }
     }

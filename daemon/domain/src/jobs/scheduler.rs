@@ -1,6 +1,6 @@
 //! State of the quota scheduler, and the operations that change it from outside.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::amount::MilliGpus;
 use super::job::{Job, JobId, JobShape, JobSpec, MemberId};
 use super::name::{JobName, ProjectName};
 use super::pool::{GpuPool, PoolGpu, PoolIndex};
-use super::project::{Project, ProjectAccount, ProjectRefusal, QueueKey};
+use super::project::{IdlePolicy, Project, ProjectAccount, ProjectRefusal, QueueKey};
 use super::refusal::JobRefusal;
 use super::user_slice::UserSlices;
 use crate::compute::Latency;
@@ -25,6 +25,8 @@ pub struct QuotaScheduler {
     pub(super) bindings: BTreeMap<MemberId, Binding>,
     pub(super) reserved: Option<GpuReservation>,
     pub(super) slices: UserSlices,
+    /// Idle members of projects whose idle members are preempted first.
+    pub(super) idle: BTreeSet<MemberId>,
     pub(super) next_job: u64,
     next_order: u64,
 }
@@ -107,6 +109,16 @@ impl QuotaScheduler {
     /// Quota of a project, that of the implicit one included.
     pub fn quota(&self, name: &ProjectName) -> Option<MilliGpus> {
         self.accounts.get(name).map(|account| account.project.quota)
+    }
+
+    /// Policy of a project for what is idle.
+    pub fn idle_policy(&self, name: &ProjectName) -> IdlePolicy {
+        self.accounts.get(name).map(|account| account.project.idle_policy).unwrap_or_default()
+    }
+
+    /// Replaces the idle members that are preempted before others.
+    pub fn set_idle(&mut self, idle: BTreeSet<MemberId>) {
+        self.idle = idle;
     }
 
     /// GPUs used by a project, members in phase [`Phase::Stopping`] not counted.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
 use super::job::{JobKind, JobSpec};
-use super::project::{Affinity, Project};
+use super::project::{Affinity, IdlePolicy, Project};
 use super::ticket::id::TicketId;
 
 /// Job of one user, with all that its start needs.
@@ -125,6 +125,8 @@ pub struct ProjectChange {
     pub interactive_limit: Option<Duration>,
     /// Maximum idle time of an interactive job; zero removes the limit.
     pub idle_limit: Option<Duration>,
+    /// Consequence of idleness.
+    pub idle_policy: Option<IdlePolicy>,
     /// Uids of users to add as members.
     pub add: BTreeSet<u32>,
     /// Uids of users to remove.
@@ -144,6 +146,7 @@ impl ProjectChange {
         project.weight = self.weight.or(project.weight);
         project.interactive_limit = self.interactive_limit.map_or(project.interactive_limit, limit);
         project.idle_limit = self.idle_limit.map_or(project.idle_limit, limit);
+        project.idle_policy = self.idle_policy.unwrap_or(project.idle_policy);
         project.members.extend(self.add);
         project.members.retain(|uid| !self.remove.contains(uid));
         let gpus = [(JobKind::Training, self.training_gpus), (JobKind::Interactive, self.interactive_gpus)];

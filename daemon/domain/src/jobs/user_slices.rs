@@ -35,6 +35,11 @@ impl QuotaScheduler {
         slices.filter_map(|(id, slice)| Some((&self.jobs.get(id)?.spec.project, slice)))
     }
 
+    /// Member as which a user's slice counts.
+    pub fn member_of_slice(&self, name: &SliceName) -> Option<MemberId> {
+        self.slices.ids.get(name).map(|job| MemberId { job: *job, index: 0 })
+    }
+
     /// Replaces the users' slices by those that exist now.
     ///
     /// A changed slice keeps its place among those that are safe, and its phase.

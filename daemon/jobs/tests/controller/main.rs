@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use node::{ADMIN, TestNode, Wish, wish};
-use tranche_domain::jobs::{JobKind, JobState, MOST_JOBS_OF_A_USER, ProjectChange, Warning};
+use tranche_domain::jobs::{
+    IdlePolicy, JobKind, JobState, MOST_JOBS_OF_A_USER, ProjectChange, ReportKey, ReportRow, Warning,
+};
 use tranche_jobs::{JobsError, LogFrom, Requester, Retention};
 
 #[tokio::test]
@@ -105,6 +107,67 @@ async fn waiting_request_within_its_quota_gets_what_a_job_borrowed() {
     node.request(3, "a");
     node::until("the request is granted", || node.user_slices() == ["granted-3"]).await;
     assert_eq!(controller.until("b", "borrows", JobState::Pending).await.members[0].starts, 1);
+}
+
+#[tokio::test]
+async fn idle_jobs_and_slices_have_the_consequences_of_their_project() {
+    let node = TestNode::with_gpus(4);
+    let controller = node.controller();
+    controller.project("quiet", "1");
+    controller.project("loud", "1");
+    controller.project("strict", "2");
+    let policy = |idle_policy| ProjectChange { idle_policy: Some(idle_policy), ..ProjectChange::default() };
+    controller.change("loud", policy(IdlePolicy::Alert));
+    controller.change("strict", policy(IdlePolicy::End));
+    for project in ["quiet", "loud", "strict"] {
+        controller.submit(wish(project, "sleeps", "1", "sleep 1000")).unwrap();
+        controller.until(project, "sleeps", JobState::Running).await;
+    }
+    node.make_for_user("held", Some("strict"), 3);
+    node::until("it counts", || controller.allocated("strict") == "2").await;
+    for slice in ["quiet.sleeps.0", "loud.sleeps.0"] {
+        node.set_idle(slice, true);
+    }
+    node::until("a note names it", || node.noted().iter().any(|note| note.contains("loud.sleeps.0"))).await;
+    assert_eq!((controller.idle("quiet"), controller.idle("strict")), ("1".into(), "0".into()));
+    assert!(controller.view("quiet", "sleeps").unwrap().idle_ms().is_some());
+    node.set_idle("loud.sleeps.0", false);
+    node::until("the note goes", || node.noted().is_empty()).await;
+    node.set_idle("held", true);
+    node::until("the slice ends", || node.user_slices().is_empty()).await;
+    assert!(node.happened().iter().any(|what| what.contains("held ends: it did not use its GPU")));
+    // What was idle before a job began is not held against it; here no time has passed since.
+    node.set_idle("strict.sleeps.0", true);
+    node.pass(1);
+    let reason = controller.until("strict", "sleeps", JobState::Failed).await.reason;
+    assert!(reason.contains("its project ends what is idle"), "{reason}");
+    assert_eq!(controller.view("quiet", "sleeps").unwrap().state, JobState::Running);
+}
+
+#[tokio::test]
+async fn report_sums_up_jobs_and_slices() {
+    let node = TestNode::with_gpus(2);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "long", "1", "sleep 1000")).unwrap();
+    controller.until("a", "long", JobState::Running).await;
+    node.make_for_user("s", Some("a"), 1);
+    node::until("it counts", || controller.allocated("a") == "2").await;
+    node.pass(2);
+    let rows = controller.report(ReportKey::Job);
+    let of = |name: &str| rows.iter().find(|row| row.name.as_deref() == Some(name)).unwrap();
+    let (job, slice) = (of("long"), of("slice:s"));
+    let hours = |row: &ReportRow| row.allocated_milligpu_ms as f64 / 3.6e9;
+    assert!(hours(job) > 1.999 && hours(job) < 2.05 && hours(slice) > 1.999, "{rows:?}");
+    // The two have twice the quota, so half of what each has is borrowed.
+    assert!((job.borrowed_milligpu_ms * 2).abs_diff(job.allocated_milligpu_ms) < 60_000_000, "{job:?}");
+    assert_eq!((job.starts, job.waits, slice.starts, slice.uid), (1, 1, 0, Some(7)));
+    let projects = controller.report(ReportKey::Project);
+    let total: u64 = rows.iter().map(|row| row.allocated_milligpu_ms).sum();
+    assert!(
+        projects[0].allocated_milligpu_ms >= total && projects[0].allocated_milligpu_ms < total + 60_000_000
+    );
+    assert_eq!(controller.report(ReportKey::Gpu).len(), 2);
 }
 
 #[tokio::test]

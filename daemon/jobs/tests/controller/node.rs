@@ -16,7 +16,8 @@ use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
     JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu, Project,
-    ProjectChange, ProjectName, Size, Submission, TerminationPolicy, UserRequest, UserSlice, Warning,
+    ProjectChange, ProjectName, ProjectView, ReportKey, ReportQuery, ReportRow, Size, Submission,
+    TerminationPolicy, UserRequest, UserSlice, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
@@ -49,7 +50,7 @@ pub(crate) struct TestSlices {
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
     /// Slices that count as idle.
-    pub(crate) idle: Arc<Mutex<BTreeSet<SliceName>>>,
+    idle: Arc<Mutex<BTreeSet<SliceName>>>,
     users: Arc<Mutex<BTreeMap<SliceName, UserSlice>>>,
     requests: Arc<Mutex<BTreeMap<u64, UserRequest>>>,
     claims: Arc<Mutex<JobClaims>>,
@@ -153,6 +154,16 @@ impl TestNode {
         let (project, size) = (Some(project.parse().unwrap()), Size::Whole(NonZeroU32::MIN));
         let request = UserRequest { number, project, size, latency: None };
         self.site.requests.lock().unwrap().insert(number, request);
+    }
+
+    /// Makes a slice idle or busy.
+    pub(crate) fn set_idle(&self, name: &str, idle: bool) {
+        let (mut all, name) = (self.site.idle.lock().unwrap(), name.parse().unwrap());
+        if idle {
+            all.insert(name)
+        } else {
+            all.remove(&name)
+        };
     }
 
     /// Names of users' slices.
@@ -444,6 +455,26 @@ impl RunningController {
     }
 
     /// Names and thousandths of GPUs of all entries of the history.
+    fn standing(&self, project: &str) -> ProjectView {
+        self.controller.projects().into_iter().find(|view| view.project.name.as_str() == project).unwrap()
+    }
+
+    /// GPUs that a project has.
+    pub(crate) fn allocated(&self, project: &str) -> String {
+        self.standing(project).allocated.to_string()
+    }
+
+    /// GPUs of those that are idle.
+    pub(crate) fn idle(&self, project: &str) -> String {
+        self.standing(project).idle.to_string()
+    }
+
+    /// Rows of the report of all times.
+    pub(crate) fn report(&self, by: ReportKey) -> Vec<ReportRow> {
+        let query = ReportQuery { until_unix_ms: u64::MAX, by, ..ReportQuery::default() };
+        self.controller.report(query).unwrap().rows
+    }
+
     pub(crate) fn history(&self) -> Vec<(String, u32)> {
         let points = self.controller.history(0).unwrap();
         points.into_iter().map(|point| (point.job, point.gpus.get())).collect()

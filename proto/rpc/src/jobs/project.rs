@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tranche_domain::jobs::{Affinity, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView};
+use tranche_domain::jobs::{
+    Affinity, IdlePolicy, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView,
+};
 
 use crate::bad_message::BadMessage;
-use crate::mirror::{field, mirror};
+use crate::mirror::{Field, enumeration, field, mirror};
 use crate::v1;
 
 /// A project to create or to change.
@@ -67,6 +69,8 @@ impl From<ProjectWish> for v1::UpdateProjectRequest {
     }
 }
 
+enumeration! { IdlePolicy = v1::IdlePolicy, IdlePolicy: Report, Alert, PreemptFirst, End }
+
 field! {
     Duration = u64: |time| millis(time), Self::from_millis(time);
     BTreeSet<u32> = Vec<u32>: |numbers| numbers.into_iter().collect(), numbers.into_iter().collect();
@@ -75,7 +79,7 @@ field! {
 
 mirror! {
     ProjectChange = v1::ProjectChange {
-        training_gpus, interactive_gpus;
+        training_gpus, interactive_gpus, idle_policy;
         quota: quota_milligpus, weight: weight_milligpus, interactive_limit: interactive_limit_ms, idle_limit: idle_limit_ms,
         add: add_member_uids, remove: remove_member_uids
     }
@@ -96,6 +100,7 @@ impl From<ProjectView> for v1::ProjectView {
             weight_milligpus: project.weight.map(MilliGpus::get),
             interactive_limit_ms: project.interactive_limit.map(millis),
             idle_limit_ms: project.idle_limit.map(millis),
+            idle_policy: project.idle_policy.into_wire(),
             member_uids: project.members.into_iter().collect(),
             name: project.name.into(),
             allocated_milligpus: allocated.get(),
@@ -118,6 +123,7 @@ impl TryFrom<v1::ProjectView> for ProjectView {
         project.affinity = gpus.map(|(kind, gpus)| (kind, BTreeSet::from_iter(gpus))).collect();
         project.interactive_limit = wire.interactive_limit_ms.map(Duration::from_millis);
         project.idle_limit = wire.idle_limit_ms.map(Duration::from_millis);
+        project.idle_policy = Field::from_wire(wire.idle_policy)?;
         project.members = wire.member_uids.into_iter().collect();
         Ok(Self {
             project,
@@ -142,6 +148,7 @@ mod tests {
             interactive_gpus: Some(Affinity::new()),
             interactive_limit: Some(Duration::from_secs(60)),
             idle_limit: Some(Duration::ZERO),
+            idle_policy: Some(IdlePolicy::PreemptFirst),
             add: [7].into(),
             remove: [8].into(),
         }

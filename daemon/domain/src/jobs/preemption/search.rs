@@ -23,8 +23,9 @@ const CHOICES: usize = 20_000;
 /// Sort key that prefers the latest binding among otherwise equal victims.
 pub(super) type Newest = Reverse<u64>;
 
-/// Cost of a set of victims, compared in this order. A project below its quota, GPUs, members, users' slices, level, age.
-pub(super) type Rank = (bool, MilliGpus, usize, usize, Reverse<Level>, Vec<Newest>);
+/// Cost of a set of victims, compared in this order. A project below its quota, GPUs of members that are not known to be
+/// idle, all GPUs, members, users' slices, level, age.
+pub(super) type Rank = (bool, MilliGpus, MilliGpus, usize, usize, Reverse<Level>, Vec<Newest>);
 
 /// Cost, GPUs and victims of one choice.
 pub(super) type Choice = (Rank, Vec<PoolIndex>, Vec<MemberId>);
@@ -119,7 +120,9 @@ impl<'a> VictimSearch<'a> {
         let highest = set.iter().map(|victim| victim.account.level()).max()?;
         let is_better = self.is_better(freed.own, &freed);
         let slices = set.iter().filter(|victim| victim.is_slice()).count();
-        is_better.then(|| (below, total(set), set.len(), slices, Reverse(highest), newest(set)))
+        let busy = set.iter().filter(|victim| !self.scheduler.idle.contains(&victim.id));
+        let busy = busy.map(Victim::total).sum();
+        is_better.then(|| (below, busy, total(set), set.len(), slices, Reverse(highest), newest(set)))
     }
 
     fn freed(&self, set: &[Victim<'a>]) -> Freed<'a> {

@@ -5,7 +5,8 @@ use core::time::Duration;
 use super::*;
 use crate::compute::Latency;
 use crate::jobs::{
-    JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, Wait, permit_another,
+    IdlePolicy, JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, Wait,
+    permit_another,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -274,7 +275,7 @@ fn impossible_jobs_are_rejected_at_submission() {
 #[test]
 fn interactive_limits_apply_to_runtime_and_idleness() {
     let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
-    let did = |running, idle| MemberActivity { running, idle };
+    let did = |running, idle| MemberActivity { running, idle, counts_as_idle: true };
     let shell = |did| limits.overdue(JobKind::Interactive, None, did);
     assert_eq!(shell(did(DAY / 2, DAY / 48)), None);
     assert_eq!(shell(did(DAY, DAY / 48)), Some(Overdue::InteractiveLimit(DAY)));
@@ -282,6 +283,28 @@ fn interactive_limits_apply_to_runtime_and_idleness() {
     assert_eq!(limits.overdue(JobKind::Training, None, did(DAY * 9, DAY * 9)), None);
     let by_owner = limits.overdue(JobKind::Training, Some(DAY), did(DAY, Duration::ZERO));
     assert_eq!(by_owner, Some(Overdue::MaxRuntime(DAY)));
+    let ends = Project { idle_policy: IdlePolicy::End, ..limits };
+    let training = |did| ends.overdue(JobKind::Training, None, did);
+    assert_eq!(training(did(DAY, DAY / 3)), Some(Overdue::Idle(DAY / 3)));
+    assert_eq!(training(MemberActivity { counts_as_idle: false, ..did(DAY, DAY / 3) }), None);
+}
+
+#[test]
+fn idle_members_are_preempted_before_busy_ones() {
+    let preempted = |idle: &[usize]| {
+        let mut world = World::new(islands(1, 8), &[("a", "2"), ("b", "2")]);
+        let sizes = [("a-1", "2"), ("a-2", "3"), ("a-3", "1"), ("a-4", "2")];
+        let jobs = sizes.map(|(name, gpus)| world.submit("a", name, gpus, JobKind::Training));
+        let member = |at: &usize| MemberId { job: jobs[*at], index: 0 };
+        world.scheduler.set_idle(idle.iter().map(member).collect());
+        world.submit("b", "b-1", "1", JobKind::Training);
+        world.stopped
+    };
+    // The smallest that suffices; an idle one, though it is larger, or safe by its age; the smaller of two idle ones.
+    assert_eq!(preempted(&[]), ["a-3"]);
+    assert_eq!(preempted(&[1]), ["a-2"]);
+    assert_eq!(preempted(&[0]), ["a-1"]);
+    assert_eq!(preempted(&[1, 3]), ["a-4"]);
 }
 
 #[test]
