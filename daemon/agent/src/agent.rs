@@ -83,7 +83,7 @@ pub(crate) struct Agent {
     core: Mutex<Core>,
     /// Incremented whenever capacity may have become available.
     pub(crate) room: watch::Sender<u64>,
-    /// Changes whenever a request begins to wait or leaves the queue.
+    /// Changes whenever a slice is created, or a request begins to wait or leaves the queue.
     pub(crate) requests: watch::Sender<u64>,
 }
 
@@ -188,8 +188,8 @@ impl Agent {
         self.room.send_modify(|turn| *turn += 1);
     }
 
-    /// Notifies the quota scheduler of a change among waiting requests.
-    pub(crate) fn requests_changed(&self) {
+    /// Notifies the quota scheduler of a new slice, or of a change among waiting requests.
+    pub(crate) fn demand_changed(&self) {
         self.requests.send_modify(|turn| *turn += 1);
     }
 
@@ -254,6 +254,10 @@ impl Agent {
 }
 
 impl Slices for Agent {
+    fn settle_use(&self, slice: &SliceName) {
+        self.governor.settle(slice);
+    }
+
     fn process_ended(&self) {
         self.governor.wake();
     }

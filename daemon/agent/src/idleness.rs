@@ -82,13 +82,19 @@ impl Idleness {
 
     /// Time since the last known use of the GPU by a slice; zero before its first sample.
     pub(crate) fn unused(&self, name: &SliceName) -> Duration {
-        self.state().slices.get(name).map(|last| last.at.elapsed()).unwrap_or_default()
+        self.state().unused(name)
     }
 
     /// That time, if it is long enough to count as idle.
     pub(crate) fn idle(&self, name: &SliceName) -> Option<Duration> {
-        let (after, unused) = (self.state().after, self.unused(name));
-        (unused >= after).then_some(unused)
+        let state = self.state();
+        Some(state.unused(name)).filter(|unused| *unused >= state.after)
+    }
+}
+
+impl State {
+    fn unused(&self, name: &SliceName) -> Duration {
+        self.slices.get(name).map(|last| last.at.elapsed()).unwrap_or_default()
     }
 }
 
@@ -127,6 +133,15 @@ mod tests {
     #[test]
     fn outstanding_work_is_no_idleness() {
         assert_eq!(found((0..60).map(|_| sample(1, 7, true))), [0; 0]);
+    }
+
+    #[test]
+    fn idleness_is_told_by_the_time_since_the_last_use() {
+        let (idleness, name) = (Idleness::new(Duration::ZERO), "a".parse().unwrap());
+        idleness.observe(&[sample(1, 0, false)], Instant::now());
+        assert!(idleness.idle(&name).is_some() && idleness.unused(&name) < AFTER);
+        idleness.set_after(AFTER);
+        assert_eq!(idleness.idle(&name), None);
     }
 
     #[test]

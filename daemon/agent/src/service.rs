@@ -304,7 +304,7 @@ impl<'a> InLine<'a> {
         agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
         let ticket = core.waiting.join(wanted.clone(), waiter, now_unix_ms());
         drop(core);
-        agent.requests_changed();
+        agent.demand_changed();
         Ok(Self { agent, ticket })
     }
 
@@ -321,6 +321,6 @@ impl<'a> InLine<'a> {
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         self.agent.core().waiting.leave(self.ticket);
-        self.agent.requests_changed();
+        self.agent.demand_changed();
     }
 }

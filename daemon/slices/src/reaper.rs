@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::slice::{ProcessId, Seat};
 use tranche_inventory::Driver;
 use tranche_shm::crash::point;
@@ -28,6 +28,9 @@ const QUERY_PERIOD: Duration = Duration::from_millis(2);
 pub trait Slices: Send + Sync {
     /// Schedules without the work of a process that has ended.
     fn process_ended(&self);
+
+    /// Charges a slice for the GPU time that its processes have recorded, before a record is cleared.
+    fn settle_use(&self, slice: &SliceName);
     /// Keeps memory committed that a slice still holds beyond its cap.
     fn note_excess(&self, runtime: &SliceRuntime);
     /// Removes a slice whose time is over; returns true if it is gone.
@@ -66,6 +69,7 @@ impl Reaper {
             }
             runtime.mark_exiting(id);
             point("reap: ended");
+            reaper.owner.upgrade().iter().for_each(|owner| owner.settle_use(&runtime.name));
             if runtime.abandon_work(seat) {
                 reaper.owner.upgrade().iter().for_each(|owner| owner.process_ended());
             }
@@ -111,6 +115,7 @@ impl Reaper {
     /// charged for.
     pub async fn reset_after_exec(&self, runtime: &SliceRuntime, seat: Seat, id: ProcessId) {
         if self.wait_until_unlisted(runtime, id).await == ListedPresence::No {
+            self.owner.upgrade().iter().for_each(|owner| owner.settle_use(&runtime.name));
             let freed = runtime.reset_account(seat);
             tracing::info!(slice = %runtime.name, pid = %id.pid, %freed, "became another program");
         }

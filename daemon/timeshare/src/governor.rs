@@ -65,6 +65,7 @@ struct GovernorState {
 impl GovernorState {
     /// Retains the use of a slice that ends, if it is scheduled.
     fn depart(&mut self, name: &SliceName) {
+        self.rounds.settle(now(), name);
         let Some(handle) = self.rounds.site(name) else { return };
         let busy = self.rounds.busy(name).unwrap_or_default();
         self.used.end(name, &handle.runtime.gpus, &busy);
@@ -161,6 +162,11 @@ impl Governor {
         }
         drop(state);
         self.wake();
+    }
+
+    /// Charges a slice for what its records show. A record that is cleared between two iterations would be lost otherwise.
+    pub fn settle(&self, name: &SliceName) {
+        self.state().rounds.settle(now(), name);
     }
 
     /// Wakes the thread for a full iteration, as when a process has ended and its outstanding work is void.

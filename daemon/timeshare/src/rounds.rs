@@ -76,6 +76,13 @@ impl<S: SliceSite> Rounds<S> {
         }
     }
 
+    /// Observes one slice.
+    pub fn settle(&mut self, now: Instant, name: &SliceName) {
+        if let Some(member) = self.members.get_mut(name) {
+            self.arbiter.observe(now, name, member.look(now));
+        }
+    }
+
     /// Sets the slices that keep their GPUs from others without computing.
     pub fn expect_nothing(&mut self, now: Instant, of: &BTreeSet<SliceName>) {
         for name in self.members.keys() {

@@ -35,6 +35,11 @@ impl Timeline {
         self.stretches.iter().map(|stretch| stretch.to).max().unwrap_or(0)
     }
 
+    /// Time in which any process had the GPU.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.stretches.iter().map(|stretch| stretch.to - stretch.from).sum())
+    }
+
     /// Part of the time from `from` to `to` in which these processes ran, in percent.
     pub fn percent(&self, pids: &[u32], from: u64, to: u64) -> f64 {
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));

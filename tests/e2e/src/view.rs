@@ -107,6 +107,9 @@ pub struct SliceView {
     pub processes: Vec<ProcessView>,
     /// Processes whose descendants may attach.
     pub root_pids: Vec<u32>,
+    /// Time without use of the GPU, if it is long enough to count as idle.
+    #[serde(default)]
+    pub idle_ms: Option<u64>,
 }
 
 /// Counts of a slice's waits for the GPU.

@@ -1,6 +1,7 @@
 //! Jobs are submitted by one command, run in their turn in slices, and are adopted by the next daemon.
 
 mod full;
+mod idle;
 mod launcher;
 mod refused;
 mod slices;
