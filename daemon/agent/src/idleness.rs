@@ -22,7 +22,7 @@ struct State {
 /// Last known use of the GPU by a slice.
 #[derive(Clone, Copy, Debug)]
 struct LastUse {
-    /// Creation of the slice, which tells it from a later one of the same name.
+    /// Time of creation; a later slice of the same name has another.
     created_unix_ms: u64,
     /// GPU time that it had used by then.
     used: Duration,

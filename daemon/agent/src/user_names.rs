@@ -1,4 +1,4 @@
-//! Names of users.
+//! User names by uid, each looked up once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,9 @@
-//! Account of GPU use: what each holder had of each GPU, used, left idle and borrowed, hour by hour.
+//! Account of GPU use: held, used, idle and borrowed GPU time of each holder, hour by hour.
 //!
 //! Times are of the job clock, so steps of the system time neither add nor remove any; the system time only selects the
 //! hour. What is held is saved with the sums in one transaction, so a later daemon continues at the same instant.
 
+mod holder;
 mod holdings;
 mod sums;
 
@@ -14,6 +15,8 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{MilliGpus, ProjectName};
 
 use crate::clock::{JobTime, Now};
+pub use holder::Holder;
+pub(crate) use holder::{Holding, MeterId, Part};
 pub use sums::UseSum;
 
 /// Length of an entry of the account in milliseconds.
@@ -22,51 +25,10 @@ pub(crate) const HOUR_MS: u64 = 3_600_000;
 /// Maximum number of holders in an hour. What further ones use is entered for their project and user without a name.
 const MOST_HOLDERS: usize = 4_000;
 
-/// Holder of a part of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Holder {
-    /// Project of the job or slice; `None` on a node without projects, and for pods.
-    pub project: Option<ProjectName>,
-    /// Uid of the owner.
-    pub uid: u32,
-    /// Name of the job, `slice:NAME`, or `pod:NAMESPACE/NAME`.
-    pub name: String,
-    /// UUID of the GPU.
-    pub gpu: GpuUuid,
-}
-
-/// Identity of a slice on one GPU.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct MeterId {
-    pub(crate) slice: SliceName,
-    /// Time of creation, which tells the slice from later ones of its name.
-    pub(crate) created_unix_ms: u64,
-    pub(crate) gpu: GpuUuid,
-}
-
-/// What a slice or a member of a job has of one GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) holder: Holder,
-    pub(crate) gpus: MilliGpus,
-    pub(crate) idle: bool,
-    /// GPU time that the slice has used; `None` before it is created.
-    pub(crate) meter: Option<(MeterId, Duration)>,
-}
-
-/// What a holder has of a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holding {
-    pub(crate) gpus: MilliGpus,
-    pub(crate) idle: MilliGpus,
-    /// Part beyond the project's quota.
-    pub(crate) borrowed: MilliGpus,
-}
-
 /// Hour since the Unix epoch and holder of an entry.
 pub(crate) type EntryId = (u64, Holder);
 
-/// What the account continues from.
+/// State from which a later daemon continues the account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedAccount {
     /// Time up to which use is entered.
@@ -114,7 +76,7 @@ impl Account {
         !self.holdings.is_empty()
     }
 
-    /// What slices without a job had at the last observation.
+    /// Parts of slices without a job at the last observation.
     pub(crate) fn parts_of_slices(&self) -> impl Iterator<Item = Part> {
         let slices = self.holdings.iter().filter(|(holder, _)| holder.name.contains(':'));
         slices.flat_map(|(holder, holding)| {
@@ -179,7 +141,7 @@ impl Account {
         self.entry(now.unix_ms / HOUR_MS, holder).add_start(wait);
     }
 
-    /// Enters a preemption.
+    /// Enters a preemption of a member or a slice.
     pub(crate) fn preempted(&mut self, now: Now, holder: &Holder) {
         self.entry(now.unix_ms / HOUR_MS, holder).preemptions += 1;
     }

@@ -1,4 +1,4 @@
-//! Laws of the account over random histories: changes, restarts, crashes, reboots and steps of the system time.
+//! Laws of the account over random histories, with crashes, reboots and steps of the system time.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -19,8 +19,7 @@ pub struct Point {
     pub job: String,
     /// GPUs of all its members from this time on.
     pub gpus: MilliGpus,
-    /// The same time on the job clock, in milliseconds, which steps of the system time do not affect; earlier daemons did
-    /// not enter it.
+    /// The same time on the job clock, in milliseconds; earlier daemons did not enter it.
     #[serde(default)]
     pub clock_ms: Option<u64>,
 }
@@ -46,7 +45,7 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// What jobs and slices had under an earlier daemon. Several amounts of one job are summed.
+    /// Allocations under an earlier daemon; several amounts of one job are summed.
     pub(crate) fn of_earlier(amounts: impl IntoIterator<Item = (ProjectName, String, MilliGpus)>) -> Self {
         let mut had: BTreeMap<EntryName, MilliGpus> = BTreeMap::new();
         for (project, name, gpus) in amounts {

@@ -1,10 +1,10 @@
 //! Consequences of idleness, by the policy of each project.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tranche_domain::id::SliceName;
-use tranche_domain::jobs::{IdlePolicy, MemberId, Phase, ProjectName, UserSlice};
+use tranche_domain::jobs::{IdlePolicy, MemberId, MilliGpus, Phase, ProjectName, Size, UserSlice};
 
 use crate::controller::JobController;
 use crate::site::{JobCondition, JobSite};
@@ -16,6 +16,7 @@ struct IdleHolder {
     project: ProjectName,
     uid: u32,
     slice: SliceName,
+    gpus: MilliGpus,
     minutes: u64,
 }
 
@@ -51,19 +52,30 @@ impl<S: JobSite> JobController<S> {
         ending
     }
 
+    /// GPUs of each project that are held by what counts as idle.
+    pub(crate) fn idle_gpus(&self, state: &ControllerState) -> BTreeMap<ProjectName, MilliGpus> {
+        let mut idle: BTreeMap<ProjectName, MilliGpus> = BTreeMap::new();
+        for holder in self.idle_holders(state) {
+            let sum = idle.entry(holder.project).or_default();
+            *sum = sum.plus(holder.gpus);
+        }
+        idle
+    }
+
     fn idle_holders(&self, state: &ControllerState) -> Vec<IdleHolder> {
-        let holder = |member: MemberId, project: &ProjectName, uid, slice: SliceName| {
-            let idle = self.site.idle(&slice)?;
-            Some(IdleHolder { member, project: project.clone(), uid, slice, minutes: idle.as_secs() / 60 })
+        let holder = |member: MemberId, project: &ProjectName, uid, slice: SliceName, size: Size| {
+            let minutes = self.site.idle(&slice)?.as_secs() / 60;
+            Some(IdleHolder { member, project: project.clone(), uid, slice, gpus: size.total(), minutes })
         };
         let bound = state.places.values().filter(|bound| bound.phase == Phase::Running);
         let members = bound.filter_map(|bound| {
             let entry = state.entries.get(&bound.member.job)?;
-            holder(bound.member, &entry.spec.project, entry.owner.uid, entry.slice(bound.member))
+            let (spec, slice) = (&entry.spec, entry.slice(bound.member));
+            holder(bound.member, &spec.project, entry.owner.uid, slice, spec.size)
         });
         let slices = state.scheduler.user_slices().filter_map(|(project, slice)| {
             let member = state.scheduler.member_of_slice(&slice.name)?;
-            holder(member, project, slice.owner_uid, slice.name.clone())
+            holder(member, project, slice.owner_uid, slice.name.clone(), slice.size)
         });
         members.chain(slices).collect()
     }

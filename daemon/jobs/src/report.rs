@@ -11,7 +11,7 @@ use crate::controller::JobController;
 use crate::error::JobsError;
 use crate::site::JobSite;
 
-/// Maximum number of rows of a report; the rest is refused, since a message holds no more.
+/// Maximum number of rows of a report, which has to fit into a message.
 const MOST_ROWS: usize = 20_000;
 
 /// Begin of a row's period and its group.

@@ -38,13 +38,13 @@ pub struct SliceUse {
     pub name: SliceName,
     /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// Uid of the owner.
+    /// Uid of its owner; root for pods.
     pub owner_uid: u32,
     /// Namespace and name of the pod that the slice is for, as `NAMESPACE/NAME`.
     pub pod: Option<String>,
     /// True if a job's member owns it.
     pub is_jobs: bool,
-    /// Parts of GPUs.
+    /// Its GPUs, with its part of each.
     pub gpus: Vec<(GpuUuid, MilliGpus)>,
     /// GPU time that it has used on each GPU since the daemon admitted it.
     pub used: BTreeMap<GpuUuid, Duration>,
@@ -55,7 +55,7 @@ pub struct SliceUse {
 /// Use of a node's GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUse {
-    /// Slices that exist.
+    /// All slices, those of jobs and pods included.
     pub slices: Vec<SliceUse>,
     /// GPU time used by slices that ended since the last call.
     pub ended: BTreeMap<(SliceName, GpuUuid), Duration>,

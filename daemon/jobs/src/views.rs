@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, MilliGpus, Phase, Project, ProjectName,
+    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Phase, Project, ProjectName,
     ProjectView,
 };
 
@@ -54,7 +54,7 @@ impl<S: JobSite> JobController<S> {
                 if state.scheduler.members(*id).next().is_some() { &mut running } else { &mut queued };
             *counts.entry(&job.spec.project).or_insert(0) += 1;
         }
-        let idle = self.idle(&state);
+        let idle = self.idle_gpus(&state);
         let implicit = state.scheduler.implicit_project();
         let count = |of: &BTreeMap<_, u32>, project: &Project| of.get(&project.name).copied().unwrap_or(0);
         let view = |project: &Project| ProjectView {
@@ -66,24 +66,6 @@ impl<S: JobSite> JobController<S> {
             queued: count(&queued, project),
         };
         state.scheduler.projects().chain(implicit).map(view).collect()
-    }
-
-    /// GPUs of each project that are held by what counts as idle.
-    fn idle(&self, state: &ControllerState) -> BTreeMap<ProjectName, MilliGpus> {
-        let members = state.entries.iter().flat_map(|(id, entry)| {
-            let running = state.scheduler.members(*id).filter(|(_, bound)| bound.phase == Phase::Running);
-            running.map(|(member, _)| (&entry.spec.project, entry.slice(member), entry.spec.size))
-        });
-        let slices = state.scheduler.user_slices();
-        let slices = slices.map(|(project, slice)| (project, slice.name.clone(), slice.size));
-        let mut idle = BTreeMap::new();
-        for (project, slice, size) in members.chain(slices) {
-            if self.site.idle(&slice).is_some() {
-                let sum: &mut MilliGpus = idle.entry(project.clone()).or_default();
-                *sum = [*sum, size.total()].into_iter().sum();
-            }
-        }
-        idle
     }
 
     /// All projects with their metrics.

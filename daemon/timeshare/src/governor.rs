@@ -207,8 +207,9 @@ impl Governor {
         Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded, waits })
     }
 
-    /// GPU time that each slice has used on each GPU since it was admitted, and the final use of those that ended since
-    /// the last call. For a single reader.
+    /// GPU time of each slice since it was admitted, and that of slices that ended since the last call.
+    ///
+    /// For a single reader.
     pub fn readings(&self) -> Readings {
         let mut state = self.state();
         let mut live = BTreeMap::new();

@@ -76,7 +76,7 @@ impl<S: SliceSite> Rounds<S> {
         }
     }
 
-    /// Observes one slice.
+    /// Observes a single slice, as before a record of it is cleared.
     pub fn settle(&mut self, now: Instant, name: &SliceName) {
         if let Some(member) = self.members.get_mut(name) {
             self.arbiter.observe(now, name, member.look(now));

@@ -85,7 +85,7 @@ pub struct ProjectSettings {
     pub output: OutputArgs,
 }
 
-/// Consequence of idleness.
+/// Consequence for what has used no GPU time for `idle_after_s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IdleChoice {
     /// They are named in lists, metrics and events
@@ -94,7 +94,7 @@ pub enum IdleChoice {
     Alert,
     /// They are preempted before others
     PreemptFirst,
-    /// They end
+    /// Jobs fail, and slices are ended
     End,
 }
 

@@ -1,14 +1,13 @@
 //! `tranche report`: GPU-hours by project, user, job or GPU.
 
 mod chart;
+mod labels;
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
 
 use super::project::user;
@@ -17,6 +16,7 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 use crate::table::{Side, draw, or_dash};
+use labels::{Labels, date, gpu_hours};
 
 /// Hours of a day.
 const DAY: u32 = 24;
@@ -65,51 +65,6 @@ fn key(by: ReportBy) -> ReportKey {
 
 fn unix_ms(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Date and minute in UTC.
-fn date(unix_ms: u64) -> String {
-    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH);
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.get(..16).unwrap_or(&text).replace('T', " ")
-}
-
-/// Names of users and indices of GPUs.
-#[derive(Debug, Default)]
-struct Labels {
-    users: BTreeMap<u32, String>,
-    gpus: BTreeMap<GpuUuid, u32>,
-}
-
-impl Labels {
-    fn of(daemon: &mut Daemon, report: &Report) -> Result<Self, Failure> {
-        let uids = report.rows.iter().filter_map(|row| row.uid);
-        let users = uids.collect::<std::collections::BTreeSet<u32>>().into_iter().map(|uid| (uid, user(uid)));
-        let gpus = match report.rows.iter().any(|row| row.gpu.is_some()) {
-            true => daemon.snapshot()?.gpus.into_iter().map(|gpu| (gpu.uuid, gpu.index)).collect(),
-            false => BTreeMap::new(),
-        };
-        Ok(Self { users: users.collect(), gpus })
-    }
-
-    /// Label of a row's group.
-    fn group(&self, row: &ReportRow) -> String {
-        let user = |uid: u32| self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string());
-        let text = match (row, &row.project) {
-            (ReportRow { gpu: Some(gpu), .. }, _) => match self.gpus.get(gpu) {
-                Some(index) => format!("GPU {index}"),
-                None => gpu.to_string(),
-            },
-            (ReportRow { name: Some(name), .. }, project) => {
-                let name = if name.is_empty() { "(others)" } else { name };
-                project.as_ref().map_or_else(|| name.to_owned(), |project| format!("{project}/{name}"))
-            }
-            (ReportRow { uid: Some(uid), .. }, _) => user(*uid),
-            (_, Some(project)) => project.to_string(),
-            (_, None) => "(no project)".into(),
-        };
-        tranche_domain::text::visible(&text)
-    }
 }
 
 const COLUMNS: [(&str, Side); 9] = [
@@ -175,10 +130,6 @@ fn cells(row: &ReportRow) -> [String; 9] {
         wait(row.wait_median_ms),
         wait(row.wait_p95_ms),
     ]
-}
-
-fn gpu_hours(milligpu_ms: u64) -> f64 {
-    milligpu_ms as f64 / 3.6e9
 }
 
 /// A wait in its two largest units.
@@ -250,6 +201,7 @@ impl<'a> Named<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::id::GpuUuid;
 
     fn sample() -> Report {
         let row = |project: &str, hours: u64| ReportRow {

@@ -1,7 +1,7 @@
 //! Preemption: the smallest set of victims that makes room for a job with a stronger claim.
 //!
 //! Members within their project's quota are safe: non-preemptible ones first, then in the order of their
-//! bindings, as far as they fit into the quota together. Where the project's policy says so, idle members come last. The remaining members run on surplus. They are
+//! bindings, as far as they fit into the quota together. Under the policy `preempt-first` idle members come last. The remaining members run on surplus. They are
 //! preempted
 //! - by a project that stays within its quota with the GPUs it gets, or
 //! - by a project that has borrowed less for its weight than the victims' projects have even without the

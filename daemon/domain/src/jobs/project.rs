@@ -50,7 +50,7 @@ pub enum IdlePolicy {
     Alert,
     /// They are beyond the quota before all others of the project, and are preempted before others.
     PreemptFirst,
-    /// They end.
+    /// Jobs fail, and slices are ended.
     End,
 }
 

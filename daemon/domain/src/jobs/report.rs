@@ -35,7 +35,7 @@ pub struct ReportQuery {
     pub step_hours: u32,
 }
 
-/// A report.
+/// GPU use of a time, in rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Begin of the first hour that is included, in milliseconds since the Unix epoch.
@@ -55,8 +55,9 @@ pub struct ReportRow {
     pub project: Option<ProjectName>,
     /// Uid of the owner, if the rows are of users or jobs.
     pub uid: Option<u32>,
-    /// Name of the job, `slice:NAME` or `pod:NAMESPACE/NAME`, if the rows are of jobs; empty for all that exceed the
-    /// number of names of an hour.
+    /// Name of the job, `slice:NAME` or `pod:NAMESPACE/NAME`, if the rows are of jobs.
+    ///
+    /// Empty for all beyond the number of names that an hour may have.
     pub name: Option<String>,
     /// UUID of the GPU, if the rows are of GPUs.
     pub gpu: Option<GpuUuid>,

@@ -125,7 +125,7 @@ pub struct ProjectChange {
     pub interactive_limit: Option<Duration>,
     /// Maximum idle time of an interactive job; zero removes the limit.
     pub idle_limit: Option<Duration>,
-    /// Consequence of idleness.
+    /// Consequence for what counts as idle.
     pub idle_policy: Option<IdlePolicy>,
     /// Uids of users to add as members.
     pub add: BTreeSet<u32>,

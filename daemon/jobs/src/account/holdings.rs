@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tranche_domain::jobs::{MilliGpus, ProjectName};
 
-use super::{Holder, Holding, Part};
+use super::holder::{Holder, Holding, Part};
 
-/// What each holder has.
+/// Sums the parts of each holder, and finds its borrowed part.
 pub(super) fn sum(
     parts: Vec<Part>,
     quota: impl Fn(&ProjectName) -> Option<MilliGpus>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Holding;
+use super::holder::Holding;
 
-/// What one or several holders had and used in a time.
+/// GPU time that holders had and used in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UseSum {
@@ -50,7 +50,7 @@ impl UseSum {
         }
     }
 
-    /// Adds another sum.
+    /// Adds the amounts of another period or holder.
     pub fn add(&mut self, other: &Self) {
         self.allocated = self.allocated.saturating_add(other.allocated);
         self.idle = self.idle.saturating_add(other.idle);
@@ -70,7 +70,7 @@ impl UseSum {
         self.waits.values().sum()
     }
 
-    /// The wait that this part of all waits does not exceed, at most an eighth too long; `None` without any.
+    /// The wait that this part of all waits does not exceed, at most an eighth too long.
     pub fn wait_at(&self, permille: u64) -> Option<Duration> {
         let rank = (self.waits() * permille).div_ceil(1_000).max(1);
         let mut below = 0;

@@ -1,4 +1,4 @@
-//! Conversions of reports.
+//! Conversions of reports, their rows and their queries.
 
 use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
 

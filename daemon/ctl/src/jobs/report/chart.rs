@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use tranche_domain::jobs::Report;
 
-use super::{Labels, date, gpu_hours};
+use super::labels::{Labels, date, gpu_hours};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
@@ -60,7 +60,7 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
     page
 }
 
-/// The groups with the most GPU-hours, by name, so that a group's colour depends on its place among them alone.
+/// The groups with the most GPU-hours, by name; their places determine their colours.
 fn largest(report: &Report, labels: &Labels) -> Vec<String> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for row in &report.rows {

@@ -1,0 +1,61 @@
+//! Labels of a report's rows and times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use tranche_domain::id::GpuUuid;
+use tranche_domain::jobs::{Report, ReportRow};
+
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::jobs::project::user;
+
+/// Date and minute in UTC.
+pub(super) fn date(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH);
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.get(..16).unwrap_or(&text).replace('T', " ")
+}
+
+/// GPU-hours of an amount in thousandths of a GPU times milliseconds.
+pub(super) fn gpu_hours(milligpu_ms: u64) -> f64 {
+    milligpu_ms as f64 / 3.6e9
+}
+
+/// Names of users and indices of GPUs.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    pub(super) users: BTreeMap<u32, String>,
+    pub(super) gpus: BTreeMap<GpuUuid, u32>,
+}
+
+impl Labels {
+    pub(super) fn of(daemon: &mut Daemon, report: &Report) -> Result<Self, Failure> {
+        let uids = report.rows.iter().filter_map(|row| row.uid);
+        let users = uids.collect::<BTreeSet<u32>>().into_iter().map(|uid| (uid, user(uid)));
+        let gpus = match report.rows.iter().any(|row| row.gpu.is_some()) {
+            true => daemon.snapshot()?.gpus.into_iter().map(|gpu| (gpu.uuid, gpu.index)).collect(),
+            false => BTreeMap::new(),
+        };
+        Ok(Self { users: users.collect(), gpus })
+    }
+
+    /// Label of a row's group.
+    pub(super) fn group(&self, row: &ReportRow) -> String {
+        let user = |uid: u32| self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string());
+        let text = match (row, &row.project) {
+            (ReportRow { gpu: Some(gpu), .. }, _) => match self.gpus.get(gpu) {
+                Some(index) => format!("GPU {index}"),
+                None => gpu.to_string(),
+            },
+            (ReportRow { name: Some(name), .. }, project) => {
+                let name = if name.is_empty() { "(others)" } else { name };
+                project.as_ref().map_or_else(|| name.to_owned(), |project| format!("{project}/{name}"))
+            }
+            (ReportRow { uid: Some(uid), .. }, _) => user(*uid),
+            (_, Some(project)) => project.to_string(),
+            (_, None) => "(no project)".into(),
+        };
+        tranche_domain::text::visible(&text)
+    }
+}
