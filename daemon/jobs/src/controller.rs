@@ -175,11 +175,16 @@ impl<S: JobSite> JobController<S> {
             .map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
         permit(requester, project, None)?;
         permit_another(state.unended_of(owner.uid), requester.admin)?;
-        if state.find(&spec.project, &spec.name).is_some() {
+        let earlier = state.find(&spec.project, &spec.name);
+        if earlier.and_then(|id| state.entries.get(&id)).is_some_and(|job| job.ended_unix_ms.is_none()) {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
         let id = state.scheduler.submit(spec.clone())?;
+        if let Some(earlier) = earlier {
+            let name = state.numbered_name(&spec.project, &spec.name);
+            state.rename(earlier, name);
+        }
         state.insert(id, JobRecord::new(&submission, owner, self.now()));
         state.fresh.insert(id);
         state.unsaved.launches.push((id, launch.clone()));
@@ -187,6 +192,9 @@ impl<S: JobSite> JobController<S> {
             state.scheduler.delete(id);
             state.unsaved.launches.retain(|(unsaved, _)| *unsaved != id);
             state.remove(id);
+            if let Some(earlier) = earlier {
+                state.rename(earlier, spec.name.clone());
+            }
         })?;
         self.bell.notify_one();
         Ok(())

@@ -121,6 +121,28 @@ impl ControllerState {
         self.unsaved.jobs_gone.push(id);
     }
 
+    /// The name of an ended job whose name another one takes: with the lowest number that is free in the project.
+    pub(crate) fn numbered_name(&self, project: &ProjectName, name: &JobName) -> JobName {
+        let numbered = (1_u64..).find_map(|number| {
+            let end = format!("-{number}");
+            let room = JobName::MOST_BYTES.saturating_sub(end.len());
+            let begin = name.as_str().get(..room).unwrap_or(name.as_str()).trim_end_matches('-');
+            let free = format!("{begin}{end}").parse::<JobName>().ok()?;
+            self.find(project, &free).is_none().then_some(free)
+        });
+        numbered.unwrap_or_else(|| name.clone())
+    }
+
+    /// Renames an ended job.
+    pub(crate) fn rename(&mut self, id: JobId, name: JobName) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut entry.spec.name, name.clone());
+        let project = entry.spec.project.clone();
+        self.names.remove(&(project.clone(), before));
+        self.names.insert((project, name), id);
+        self.dirty.insert(id);
+    }
+
     /// Requests members to stop for this reason.
     pub(crate) fn request_stop(&mut self, members: &[MemberId], reason: &StopReason) {
         for member in members {

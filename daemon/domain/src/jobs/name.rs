@@ -15,7 +15,12 @@ word! {
     JobName,
     "the name of a job",
     "1 to 31 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
-    |text| text.len() <= 31 && is_part(text)
+    |text| text.len() <= JobName::MOST_BYTES && is_part(text)
+}
+
+impl JobName {
+    /// Maximum length of a name in bytes.
+    pub const MOST_BYTES: usize = 31;
 }
 
 impl ProjectName {

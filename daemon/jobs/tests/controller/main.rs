@@ -145,6 +145,44 @@ async fn idle_jobs_and_slices_have_the_consequences_of_their_project() {
 }
 
 #[tokio::test]
+async fn name_of_an_ended_job_is_free_and_its_log_stays() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    for run in 1..=3 {
+        controller.submit(wish("a", "train", "1", &format!("echo run {run}"))).unwrap();
+        controller.until("a", "train", JobState::Succeeded).await;
+    }
+    controller.submit(wish("a", "train", "1", "sleep 1000")).unwrap();
+    let refused = controller.submit(wish("a", "train", "1", "true")).unwrap_err().to_string();
+    assert!(refused.contains("a job named train exists"), "{refused}");
+    controller.until("a", "train", JobState::Running).await;
+    let logs = ["train-1", "train-2", "train-3"].map(|name| controller.log("a", name, 0));
+    assert_eq!(logs, ["run 1\n", "run 2\n", "run 3\n"]);
+}
+
+#[test]
+fn name_of_a_renamed_job_is_the_stores() {
+    let node = TestNode::with_gpus(1);
+    node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "1");
+        for run in 1..=2 {
+            controller.submit(wish("a", "train", "1", &format!("echo run {run}"))).unwrap();
+            controller.until("a", "train", JobState::Succeeded).await;
+        }
+        controller.dies();
+    });
+    node::daemon(async {
+        let controller = node.controller();
+        assert_eq!(
+            (controller.log("a", "train-1", 0), controller.log("a", "train", 0)),
+            ("run 1\n".into(), "run 2\n".into())
+        );
+    });
+}
+
+#[tokio::test]
 async fn report_sums_up_jobs_and_slices() {
     let node = TestNode::with_gpus(2);
     let controller = node.controller();
@@ -501,8 +539,7 @@ async fn rejected_submission_leaves_nothing() {
     let refused = |wish: Wish| controller.submit(wish).unwrap_err().to_string();
     assert!(refused(wish("nobody", "j", "1", "true")).contains("no project nobody"));
     assert!(refused(wish("a", "huge", "3", "true")).contains("at most 2"));
-    controller.submit(wish("a", "j", "1", "true")).unwrap();
-    controller.until("a", "j", JobState::Succeeded).await;
+    controller.submit(wish("a", "j", "1", "sleep 1000")).unwrap();
     assert!(refused(wish("a", "j", "1", "true")).contains("named j exists"));
     let more = controller.create("b", "1").unwrap_err().to_string();
     assert!(more.contains("3 GPUs together") && more.contains("has 2"), "{more}");
