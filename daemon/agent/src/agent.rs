@@ -67,6 +67,8 @@ pub(crate) struct Agent {
     pub(crate) gpu_probe: GpuProbe,
     pub(crate) idleness: Idleness,
     pub(crate) users: UserNames,
+    /// True if metrics have figures under DCGM's names as well.
+    pub(crate) dcgm_names: bool,
     pub(crate) telemetry: Arc<Telemetry>,
     /// `None` where inotify is not available.
     pub(crate) usage_guard: Option<Arc<UsageGuard>>,
@@ -161,6 +163,7 @@ impl Agent {
             gpus,
             gpu_probe: GpuProbe::default(),
             users: UserNames::default(),
+            dcgm_names: config.metrics_dcgm,
             idleness: Idleness::new(Duration::from_secs(config.idle_after_s)),
             usage_guard: usage_guard.ok().map(Arc::new),
             seals_regions: parts.seals_regions,

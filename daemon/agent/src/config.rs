@@ -158,6 +158,11 @@ settings! {
     /// examples/metrics.conf as a drop-in), or `"off"`.
     restart metrics: Option<Address> = None, "\"/run/tranche/metrics.sock\"";
 
+    /// Metrics of slices under the names of NVIDIA's DCGM exporter as well.
+    ///
+    /// For dashboards that were made for it. Where that exporter runs too, its figures of whole GPUs have the same names.
+    restart metrics_dcgm: bool = false;
+
     /// Log filter, in the syntax of `tracing`.
     live log: String = "info".into();
 }

@@ -5,6 +5,7 @@
 //! appears only in its info metric.
 
 mod copied;
+mod dcgm;
 mod gpus;
 mod health;
 mod jobs;
@@ -47,8 +48,12 @@ impl Figures for DaemonMetrics {
         let agent = &*self.agent;
         let core = Copied::of(agent);
         build(agent, page)?;
-        gpus::write(agent, &core, page)?;
-        slices::write(agent, &core, page)?;
+        let (gpus, slices) = (gpus::look(agent, &core), slices::look(agent, &core));
+        gpus::write(agent, &core, &gpus, page)?;
+        slices::write(&core, &slices, page)?;
+        if agent.dcgm_names {
+            dcgm::write(&gpus, &slices, page)?;
+        }
         requests(agent, &core, page)?;
         jobs::write(self.desk.as_deref(), page)?;
         health::write(agent, page)

@@ -67,6 +67,7 @@ fn only_live_keys_are_copied() {
         cdi_node: Some("/d".into()),
         cdi_preload: true,
         metrics: Some("/m".parse().unwrap()),
+        metrics_dcgm: true,
         log: "debug".into(),
     };
     let mut config = Config::default();

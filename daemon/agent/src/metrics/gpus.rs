@@ -13,22 +13,27 @@ use crate::agent::Agent;
 use crate::gpu_probe;
 
 /// The driver's last figures; empty for a GPU that never answered.
-struct GpuSample<'a> {
-    facts: &'a GpuFacts,
-    last: gpu_probe::GpuStatus,
+pub(super) struct GpuSample<'a> {
+    pub(super) facts: &'a GpuFacts,
+    pub(super) last: gpu_probe::GpuStatus,
     foreign: Option<usize>,
 }
 
-pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) -> fmt::Result {
-    let seen = look(agent, core);
+pub(super) fn write(
+    agent: &Agent,
+    core: &Copied,
+    seen: &[GpuSample<'_>],
+    page: &mut MetricsPage<'_>,
+) -> fmt::Result {
     page.infos("tranche_gpu", "The GPUs, by their UUIDs", agent.gpus.iter().map(info))?;
-    memory(agent, core, &seen, page)?;
-    compute(agent, core, &seen, page)?;
-    condition(&seen, page)?;
-    health(agent, core, &seen, page)
+    memory(agent, core, seen, page)?;
+    compute(agent, core, seen, page)?;
+    condition(seen, page)?;
+    health(agent, core, seen, page)
 }
 
-fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<GpuSample<'a>> {
+/// Samples all GPUs.
+pub(super) fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<GpuSample<'a>> {
     let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
     let (mut seen, members) = (agent.gpu_probe.query(&agent.driver, &uuids), members(core));
     let of =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::Slice;
-use tranche_domain::units::Bytes;
+use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::ComputeState;
 use tranche_exposition::{Labels, MetricsPage};
 
@@ -18,7 +18,7 @@ use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_timeshare::Shown;
 
 /// A slice at the time of the scrape.
-struct SliceSample<'a> {
+pub(super) struct SliceSample<'a> {
     slice: &'a Slice,
     tier: String,
     processes: usize,
@@ -31,10 +31,12 @@ struct SliceSample<'a> {
 }
 
 /// The slice's part of one GPU.
-struct DeviceMetrics {
-    gpu: GpuUuid,
-    cap: Bytes,
-    used: Bytes,
+pub(super) struct DeviceMetrics {
+    pub(super) gpu: GpuUuid,
+    pub(super) cap: Bytes,
+    pub(super) used: Bytes,
+    /// Part of the GPU's time over the last second.
+    pub(super) used_1s: Permille,
     over: Bytes,
     busy: Duration,
 }
@@ -60,6 +62,7 @@ impl<'a> SliceSample<'a> {
                     gpu,
                     cap: part.cap,
                     used: alone.saturating_add(common_charges.common),
+                    used_1s: compute.used.get(device.index()).map(|(second, _)| *second).unwrap_or_default(),
                     over: common_charges.over,
                     busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
                 }
@@ -82,12 +85,26 @@ impl<'a> SliceSample<'a> {
         label("slice", &self.slice.name)
     }
 
-    fn info(&self) -> Labels {
+    /// Adds the labels of the pod, empty without one.
+    fn with_pod(&self, labels: Labels) -> Labels {
         let pod = self.slice.pod.as_ref();
-        let labels =
-            and(self.labels(), "namespace", pod.map_or(String::new(), |pod| pod.namespace.to_string()));
+        let labels = and(labels, "namespace", pod.map_or(String::new(), |pod| pod.namespace.to_string()));
         let labels = and(labels, "pod", pod.map_or(String::new(), |pod| pod.name.to_string()));
-        let labels = and(labels, "container", pod.map_or(String::new(), |pod| pod.container.to_string()));
+        and(labels, "container", pod.map_or(String::new(), |pod| pod.container.to_string()))
+    }
+
+    /// Labels of one of its GPUs, with its own.
+    pub(super) fn dcgm_labels(&self, of_gpu: Labels) -> Labels {
+        self.with_pod(and(and(of_gpu, "slice", &self.slice.name), "user", &self.user))
+    }
+
+    /// Its parts of GPUs.
+    pub(super) fn parts(&self) -> &[DeviceMetrics] {
+        &self.devices
+    }
+
+    fn info(&self) -> Labels {
+        let labels = self.with_pod(self.labels());
         let labels = and(and(labels, "share", self.slice.share), "mode", self.slice.mode);
         let labels = and(and(labels, "tier", &self.tier), "owner_uid", self.slice.owner_uid);
         let project = self.slice.project.as_ref().map_or(String::new(), ToString::to_string);
@@ -95,8 +112,12 @@ impl<'a> SliceSample<'a> {
     }
 }
 
-pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) -> fmt::Result {
-    let seen: Vec<SliceSample<'_>> = core.slices.iter().map(|slice| SliceSample::of(agent, slice)).collect();
+/// Samples all slices.
+pub(super) fn look<'a>(agent: &Agent, core: &'a Copied) -> Vec<SliceSample<'a>> {
+    core.slices.iter().map(|slice| SliceSample::of(agent, slice)).collect()
+}
+
+pub(super) fn write(core: &Copied, seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     page.gauge("tranche_slices", "Slices that are there", seen.len() as u64)?;
     page.gauge("tranche_slices_stranded", "Slices whose GPU is not there now", core.stranded as u64)?;
     page.infos(
@@ -104,9 +125,9 @@ pub(super) fn write(agent: &Agent, core: &Copied, page: &mut MetricsPage<'_>) ->
         "Slices: the pod of each, and how far its limits hold",
         seen.iter().map(SliceSample::info),
     )?;
-    memory(&seen, page)?;
-    compute(&seen, page)?;
-    people(&seen, page)
+    memory(seen, page)?;
+    compute(seen, page)?;
+    people(seen, page)
 }
 
 fn rows<'a, V>(

@@ -330,3 +330,30 @@ fn hanging_driver_is_reported_and_delays_no_page() {
     });
     assert_eq!(tranche_exposition::ask(&address, "/healthz").unwrap(), "ok\n");
 }
+
+#[test]
+fn slices_have_figures_under_the_names_of_dcgm() {
+    let node = Node::configured("v100x8", "metrics_dcgm = true");
+    let mut tenant = node.tenant(&["-g", "0.5", "--name", "half"]).ready();
+    tenant.alloc(Kind::Plain, Bytes::mib(1000)).expect("there is room");
+    let read = || Page::read(&Address::Unix(node.dir().join("run/metrics.sock")));
+    eventually("the slice's memory is in its row, and the rest in the GPU's", || {
+        let page = read()?;
+        let of =
+            |name: &str, slice: &str| page.value(name, &[("gpu", "0"), ("slice", slice)]).unwrap_or(-1.0);
+        let (slice, rest) = (of("DCGM_FI_DEV_FB_USED", "half"), of("DCGM_FI_DEV_FB_USED", ""));
+        let watts = of("DCGM_FI_DEV_POWER_USAGE", "half") + of("DCGM_FI_DEV_POWER_USAGE", "");
+        let is_root = page.value("DCGM_FI_DEV_GPU_UTIL", &[("slice", "half"), ("user", "root")]).is_some();
+        let is_right =
+            slice > 1000.0 && slice < 1600.0 && (0.0..200.0).contains(&rest) && watts > 0.0 && is_root;
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("{slice} MiB, rest {rest} MiB, {watts} W:\n{}", page.text()))
+        }
+    });
+    drop(tenant);
+    let plain = Node::simulated("v100x8");
+    let page = Page::read(&Address::Unix(plain.dir().join("run/metrics.sock"))).expect("metrics are served");
+    assert!(!page.text().contains("DCGM_"), "only where the administrator wants them");
+}
