@@ -121,7 +121,7 @@ impl ControllerState {
         self.unsaved.jobs_gone.push(id);
     }
 
-    /// The name of an ended job whose name another one takes: with the lowest number that is free in the project.
+    /// The name with the lowest number that is free in the project.
     pub(crate) fn numbered_name(&self, project: &ProjectName, name: &JobName) -> JobName {
         let numbered = (1_u64..).find_map(|number| {
             let end = format!("-{number}");

@@ -1,4 +1,4 @@
-//! Figures of slices under the names and units of NVIDIA's DCGM exporter, for dashboards that were made for it.
+//! Figures of slices under the names and units of NVIDIA's DCGM exporter.
 //!
 //! Law: the rows of a GPU add up to the figure of the whole GPU. What no slice uses is in a row without a slice.
 

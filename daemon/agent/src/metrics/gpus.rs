@@ -32,7 +32,7 @@ pub(super) fn write(
     health(agent, core, seen, page)
 }
 
-/// Samples all GPUs.
+/// Queries the driver about all GPUs.
 pub(super) fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<GpuSample<'a>> {
     let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
     let (mut seen, members) = (agent.gpu_probe.query(&agent.driver, &uuids), members(core));

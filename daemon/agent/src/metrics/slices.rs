@@ -112,7 +112,7 @@ impl<'a> SliceSample<'a> {
     }
 }
 
-/// Samples all slices.
+/// Reads the regions and the scheduler about all slices.
 pub(super) fn look<'a>(agent: &Agent, core: &'a Copied) -> Vec<SliceSample<'a>> {
     core.slices.iter().map(|slice| SliceSample::of(agent, slice)).collect()
 }

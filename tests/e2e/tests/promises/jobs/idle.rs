@@ -21,7 +21,6 @@ struct Report {
 
 #[derive(Debug, Deserialize)]
 struct Row {
-    name: Option<String>,
     user: Option<String>,
     allocated_milligpu_ms: u64,
     idle_milligpu_ms: u64,
