@@ -125,6 +125,24 @@ fn a_slice_that_does_not_fit_says_what_is_free() {
 }
 
 #[test]
+fn full_node_is_described_by_its_best_gpu_and_each_reason_once() {
+    let mut rooms: Vec<GpuRoom> = (0..16).map(|index| room(index, 1000)).collect();
+    rooms[5] = room(5, 900);
+    for index in [1, 2] {
+        rooms[index].obstacle = Some("it is in MIG mode".to_string());
+    }
+    let text = place(&rooms, part(500), &[]).unwrap_err().to_string();
+    let expected = "GPU 5 has 3251 MiB of 32510 MiB and 10 % of compute free, the other 13 have no more, \
+                    GPUs 1, 2 take no slices (it is in MIG mode); it fits once";
+    assert!(text.contains(expected), "{text}");
+    let text = place(&rooms, whole(2), &[]).unwrap_err().to_string();
+    assert!(
+        text.contains("2 whole GPUs: 0 of 14 GPUs have no slice, GPUs 1, 2 take no slices (it"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_slice_that_can_never_fit_is_told_so() {
     let memory = MemoryDemand::Bytes(Bytes::mib(40000));
     let refused = place(&[room(0, 0)], Demand::Part { memory, compute: ComputeDemand::LikeMemory }, &[]);

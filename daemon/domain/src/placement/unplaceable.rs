@@ -1,7 +1,9 @@
 //! Reasons for which a demand cannot be placed.
 
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt;
 
 use super::demand::Demand;
@@ -83,7 +85,7 @@ impl fmt::Display for Unplaceable {
             }
             Self::NoRoom { demand, rooms, ever } => {
                 write!(f, "no room for {demand}:")?;
-                list(f, rooms, describe)?;
+                free(f, demand, rooms)?;
                 f.write_str(match ever {
                     Ever::Later => {
                         "; it fits once others have ended (ask to wait, or delete or shrink a slice)"
@@ -118,21 +120,75 @@ fn list<T>(
     }
 }
 
-fn describe(f: &mut fmt::Formatter<'_>, room: &GpuRoom) -> fmt::Result {
-    match (&room.obstacle, &room.cordon) {
-        (Some(reason), _) => write!(f, " GPU {} takes no slices ({reason})", room.index),
-        (None, Some(cordon)) => write!(f, " GPU {} is {cordon}", room.index),
-        (None, None) => {
-            write!(
-                f,
-                " GPU {} has {} of {} and {} of compute free",
-                room.index, room.free, room.capacity, room.free_compute
-            )?;
-            if room.kept == Permille::ZERO {
-                Ok(())
-            } else {
-                write!(f, " (and {} kept for a job)", room.kept)
-            }
+/// Most open GPUs of which each is described; of more only the best.
+const DESCRIBED_GPUS: usize = 2;
+
+/// Room for the demand: on each of a few GPUs, else on the best; of whole GPUs their number.
+/// Reasons of GPUs that take no slices follow, each once.
+fn free(f: &mut fmt::Formatter<'_>, demand: &Demand, rooms: &[GpuRoom]) -> fmt::Result {
+    let mut open: Vec<&GpuRoom> = rooms.iter().filter(|room| room.is_open()).collect();
+    open.sort_by_key(|room| (Reverse((room.free, room.free_compute)), room.index));
+    let is_many = open.len() > DESCRIBED_GPUS;
+    let described = if is_many { 1 } else { open.len() };
+    let mut between = "";
+    if is_many && matches!(demand, Demand::Whole(_)) {
+        let whole = open.iter().filter(|room| room.is_untouched()).count();
+        write!(f, " {whole} of {} GPUs have no slice", open.len())?;
+        between = ",";
+    } else {
+        for room in &open[..described] {
+            f.write_str(between)?;
+            describe(f, room)?;
+            between = ",";
+        }
+        if is_many {
+            write!(f, ", the other {} have no more", open.len() - described)?;
         }
     }
+    for (closure, indices) in closed(rooms) {
+        let is_one = indices.len() == 1;
+        write!(f, "{between} {}", if is_one { "GPU" } else { "GPUs" })?;
+        list(f, &indices, |f, index| write!(f, " {index}"))?;
+        match closure {
+            Closure::Obstacle(why) => {
+                write!(f, " {} no slices ({why})", if is_one { "takes" } else { "take" })?;
+            }
+            Closure::Cordon(cordon) => write!(f, " {} {cordon}", if is_one { "is" } else { "are" })?,
+        }
+        between = ",";
+    }
+    Ok(())
+}
+
+/// Reason for which a GPU takes no slices.
+#[derive(PartialEq, Eq)]
+enum Closure<'a> {
+    Obstacle(&'a str),
+    Cordon(&'a Cordon),
+}
+
+/// GPUs that take no slices, by the reason, in the order of their first.
+fn closed(rooms: &[GpuRoom]) -> Vec<(Closure<'_>, Vec<u32>)> {
+    let mut all: Vec<(Closure<'_>, Vec<u32>)> = Vec::new();
+    for room in rooms {
+        let closure = match (&room.obstacle, &room.cordon) {
+            (Some(reason), _) => Closure::Obstacle(reason),
+            (None, Some(cordon)) => Closure::Cordon(cordon),
+            (None, None) => continue,
+        };
+        match all.iter_mut().find(|(known, _)| *known == closure) {
+            Some((_, indices)) => indices.push(room.index),
+            None => all.push((closure, vec![room.index])),
+        }
+    }
+    all
+}
+
+fn describe(f: &mut fmt::Formatter<'_>, room: &GpuRoom) -> fmt::Result {
+    write!(
+        f,
+        " GPU {} has {} of {} and {} of compute free",
+        room.index, room.free, room.capacity, room.free_compute
+    )?;
+    if room.kept == Permille::ZERO { Ok(()) } else { write!(f, " (and {} kept for a job)", room.kept) }
 }

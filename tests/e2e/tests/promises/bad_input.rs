@@ -57,14 +57,14 @@ fn refusal_for_lack_of_room_names_free_memory() {
         node.tranche(&["slice", "create", &format!("s{gpu}"), "-g", "0.7", "--gpu", &gpu.to_string()])
             .success();
     }
-    let free = "gpu 3 has 9753 mib of 32510 mib";
+    let free = "gpu 0 has 9753 mib of 32510 mib and 30 % of compute free, the other 7 have no more";
     assert_refused(
         &node,
         &[
-            (&["run", "-g", "0.5", "--", "true"], REFUSED, &["no room", free, "gpu 7", "free", "wait"]),
+            (&["run", "-g", "0.5", "--", "true"], REFUSED, &["no room", free, "wait"]),
             (&["slice", "create", "more", "-g", "0.5"], REFUSED, &["no room", free]),
             (&["slice", "create", "more", "-g", "0.5", "--gpu", "3"], REFUSED, &["no room", "gpu 3", "free"]),
-            (&["slice", "create", "more", "-g", "2"], REFUSED, &["no room", "2 whole gpus"]),
+            (&["slice", "create", "more", "-g", "2"], REFUSED, &["2 whole gpus: 0 of 8 gpus have no slice"]),
             (&["slice", "create", "more", "-g", "9"], REFUSED, &["no room", "even if no other slice"]),
             (
                 &["slice", "create", "more", "--memory", "64Gi"],
