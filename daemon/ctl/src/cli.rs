@@ -22,7 +22,7 @@ pub use jobs::{
     ProjectCommand, ProjectName, ProjectSettings, ReportArgs, ReportBy, SubmitArgs,
 };
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
-pub use output::OutputArgs;
+pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
 pub use size::{Mode, SizeArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
 

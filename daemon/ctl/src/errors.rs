@@ -106,6 +106,16 @@ pub enum Failure {
     /// Some of several jobs could not be deleted; the details are printed already.
     #[error("{0} of them could not be deleted")]
     Partly(usize),
+    /// A filter or column of a list is unknown.
+    #[error("there is no {what} {given:?}; there are: {}", .known.join(", "))]
+    UnknownKey {
+        /// Kind of the word, a filter or a column.
+        what: &'static str,
+        /// The word on the command line.
+        given: String,
+        /// Words that are known.
+        known: Vec<String>,
+    },
     /// A query names an unknown field.
     #[error(transparent)]
     Field(#[from] UnknownField),
@@ -154,7 +164,7 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run(error) => error.exit_status(),
-            Self::Field(_) => 2,
+            Self::Field(_) | Self::UnknownKey { .. } => 2,
             _ => 1,
         }
     }

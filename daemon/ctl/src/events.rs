@@ -10,6 +10,8 @@ use crate::cli::EventsArgs;
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
+use crate::table::Page;
+use crate::terminal::Canvas;
 
 /// Carries out `tranche events` with the daemon at `socket`.
 pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
@@ -22,7 +24,11 @@ pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
         any = true;
         match args.output.json {
             true => out::json_line(&event),
-            false => out::print(&line(&event)),
+            false => {
+                let mut page = Page::on(Canvas::of_stdout());
+                page.line(&line(&event));
+                out::page(&page)
+            }
         }
     })?;
     if let (Some(slice), false) = (&args.slice, any) {

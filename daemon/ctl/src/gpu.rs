@@ -1,28 +1,35 @@
 //! `tranche gpu`: listing, cordoning and draining of GPUs.
 
+mod listing;
+
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use tranche_domain::cordon::Cordoned;
-use tranche_domain::view::{GpuView, NodeView};
 
-use crate::cli::{CordonArgs, DrainArgs, GpuCommand, OutputArgs, UncordonArgs};
+use crate::cli::{CordonArgs, DrainArgs, GpuCommand, ListingArgs, OutputArgs, UncordonArgs};
 use crate::client::{Daemon, DrainTerms, Drained};
 use crate::errors::Failure;
 use crate::out;
-use crate::table::{Side, draw};
+use crate::owners::Owners;
 
 /// Carries out a command with the daemon at `socket`.
 pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
-        GpuCommand::List(output) => list(&daemon.snapshot()?, output),
+        GpuCommand::List(args) => list(&mut daemon, &args),
         GpuCommand::Cordon(args) => cordon(&mut daemon, args),
         GpuCommand::Drain(args) => drain(&mut daemon, args),
         GpuCommand::Uncordon(args) => uncordon(&mut daemon, args),
         GpuCommand::ForgetReserves => forget_reserves(&mut daemon),
     }
+}
+
+fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
+    let node = daemon.snapshot()?;
+    let owners = Owners::of(daemon, &node.slices);
+    listing::of(node, &owners).print(args)
 }
 
 fn cordon(daemon: &mut Daemon, args: CordonArgs) -> Result<(), Failure> {
@@ -89,39 +96,6 @@ fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
     ))
 }
 
-const LIST: [(&str, Side); 6] = [
-    ("GPU", Side::Right),
-    ("UUID", Side::Left),
-    ("Name", Side::Left),
-    ("Slices", Side::Right),
-    ("In slices", Side::Right),
-    ("State", Side::Left),
-];
-
-fn list(node: &NodeView, output: OutputArgs) -> Result<(), Failure> {
-    if output.json {
-        return out::json(&node.gpus);
-    }
-    if node.gpus.is_empty() {
-        return out::print("no GPU was found: `tranche doctor` says why and what to do");
-    }
-    out::print(&draw(&LIST, node.gpus.iter().map(|gpu| row(node, gpu))))
-}
-
-fn row(node: &NodeView, gpu: &GpuView) -> Vec<String> {
-    let here = |slice: &&tranche_domain::view::SliceView| {
-        slice.devices.iter().any(|device| device.gpu_uuid == gpu.uuid)
-    };
-    vec![
-        gpu.index.to_string(),
-        gpu.uuid.to_string(),
-        gpu.name.clone(),
-        node.slices.iter().filter(here).count().to_string(),
-        format!("{} / {} MiB", gpu.committed.whole_mib(), gpu.capacity.whole_mib()),
-        gpu.not_sliceable.clone().unwrap_or_else(|| "takes slices".into()),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,12 +116,5 @@ mod tests {
         assert!(told(&cordoned(false, true)).starts_with("GPU 1 was already cordoned by root"));
         assert_eq!(told(&cordoned(true, false)), "GPU 1 takes slices again\n");
         assert_eq!(told(&cordoned(false, false)), "GPU 1 was not cordoned\n");
-    }
-
-    #[test]
-    fn list_shows_slices_and_obstacles() {
-        let node = sample::node();
-        assert_eq!(row(&node, &node.gpus[0])[3..], ["2", "26008 / 32510 MiB", "takes slices"]);
-        assert!(row(&node, &node.gpus[3])[5].contains("MIG"));
     }
 }

@@ -5,7 +5,9 @@
 mod attestation;
 mod environment;
 mod history;
+mod listing;
 mod project;
+mod projects;
 mod report;
 mod show;
 
@@ -27,11 +29,16 @@ use tranche_domain::request::Share;
 use tranche_rpc::v1;
 
 use crate::cli::{
-    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, LogsArgs, RunArgs, SizeArgs, SubmitArgs,
+    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, SizeArgs,
+    SubmitArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
+use crate::terminal::Canvas;
 use crate::{out, run};
+
+/// Moves to the upper left corner and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Interval of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
@@ -119,23 +126,29 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
     };
     loop {
         let jobs = daemon.jobs(chosen.as_ref(), None)?;
-        match (args.output.json, args.watch) {
-            (true, true) => out::json_line(&jobs)?,
-            (true, false) => out::json(&jobs)?,
-            (false, true) => out::print_after("\x1b[H\x1b[2J", &show::table(&jobs))?,
-            (false, false) => out::print(&show::table(&jobs))?,
-        }
-        if !args.watch {
-            return Ok(());
+        let listing = listing::of(jobs);
+        match (args.listing.form(), args.watch) {
+            (_, false) => return listing.print(&args.listing),
+            (Some(ListForm::Json), true) => out::json_line(&listing.selected(&args.listing)?.views())?,
+            (Some(ListForm::Csv | ListForm::Name), true) => listing.print(&args.listing)?,
+            (None | Some(ListForm::Wide), true) => {
+                out::page_after(CLEAR, &listing.selected(&args.listing)?.page(canvas(args)))?;
+            }
         }
         std::thread::sleep(LOOK);
     }
 }
 
+/// Canvas of a list that is repeated.
+fn canvas(args: &ListArgs) -> Canvas {
+    let canvas = Canvas::of_stdout();
+    if args.listing.form() == Some(ListForm::Wide) { Canvas { width: None, ..canvas } } else { canvas }
+}
+
 /// Shows a job in detail.
 pub fn describe(args: &DescribeArgs, socket: &Path) -> Result<(), Failure> {
     let job = one(&mut Daemon::connect(socket)?, &args.job)?;
-    if args.output.json { out::json(&job) } else { out::print(&show::description(&job)) }
+    if args.output.json { out::json(&job) } else { out::page(&show::description(&job, Canvas::of_stdout())) }
 }
 
 fn one(daemon: &mut Daemon, args: &JobArgs) -> Result<JobView, Failure> {

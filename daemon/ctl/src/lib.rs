@@ -14,13 +14,18 @@ pub mod events;
 pub mod generate;
 pub mod gpu;
 pub mod jobs;
+pub mod listing;
 pub mod out;
+pub mod owners;
 pub mod run;
 #[cfg(test)]
 mod sample;
 pub mod slice;
 pub mod smi;
 pub mod table;
+pub mod terminal;
+pub mod users;
+pub mod when;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

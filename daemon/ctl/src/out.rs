@@ -6,6 +6,7 @@ use serde::Serialize;
 use tranche_domain::text::{is_visible, visible};
 
 use crate::errors::Failure;
+use crate::table::Page;
 
 /// Prints `text` with a final newline; invisible characters are escaped.
 pub fn print(text: &str) -> Result<(), Failure> {
@@ -15,6 +16,21 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Like [`print()`], after a terminal control sequence.
 pub fn print_after(control: &str, text: &str) -> Result<(), Failure> {
     write(&format!("{control}{}", visible_lines(text)))
+}
+
+/// Prints lines as they are, apart from invisible characters; nothing if there are none.
+pub fn print_whole(text: &str) -> Result<(), Failure> {
+    if text.is_empty() { Ok(()) } else { print(text) }
+}
+
+/// Prints a page, after a terminal control sequence.
+pub fn page_after(control: &str, page: &Page) -> Result<(), Failure> {
+    write(&format!("{control}{}", page.text()))
+}
+
+/// Prints a page on standard output.
+pub fn page(page: &Page) -> Result<(), Failure> {
+    page_after("", page)
 }
 
 /// Escapes each line of a text.

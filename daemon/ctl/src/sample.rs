@@ -1,13 +1,111 @@
 //! A sample node for tests: two V100s and three slices, with every field in use.
 
+use std::num::NonZeroU32;
+
 use tranche_domain::compute::{Priority, Waits};
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
+use tranche_domain::jobs::{JobKind, JobSpec, JobState, JobView, MemberView, Size};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{
     ComputeState, ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView, WaitingView,
 };
+
+use crate::owners::Owners;
+
+/// Owners of the sample's slices, the job of one among them.
+pub(crate) fn owners() -> Owners {
+    let member = MemberView {
+        index: 0,
+        state: JobState::Running,
+        reason: String::new(),
+        gpus: vec![0],
+        slice: "frac05".parse().ok(),
+        pid: Some(HostPid::new(4200)),
+        starts: 1,
+        started_unix_ms: Some(1_767_323_045_000),
+        idle_ms: None,
+    };
+    let job = JobView { members: vec![member], ..job("vision", "train") };
+    Owners::new([(1000, "ann".to_owned()), (1001, "bob".to_owned())].into_iter().collect(), &[job])
+}
+
+/// A pending training job of this project.
+pub(crate) fn job(project: &str, name: &str) -> JobView {
+    JobView::of(&JobSpec {
+        project: project.parse().unwrap(),
+        name: name.parse().unwrap(),
+        size: Size::Part(500.try_into().unwrap()),
+        kind: JobKind::Training,
+        preemptible: true,
+        priority: Priority::DEFAULT,
+        parallelism: NonZeroU32::MIN,
+        completions: NonZeroU32::MIN,
+        latency: None,
+        gang: false,
+    })
+}
+
+/// Jobs in several states: one runs, one is idle, one waits, one has failed.
+pub(crate) fn jobs() -> Vec<JobView> {
+    let member = |index, idle_ms| MemberView {
+        index,
+        state: JobState::Running,
+        reason: String::new(),
+        gpus: vec![2 * index, 2 * index + 1],
+        slice: None,
+        pid: None,
+        starts: 1,
+        started_unix_ms: None,
+        idle_ms,
+    };
+    let submitted_unix_ms = 1_767_000_000_000;
+    let running = JobState::Running;
+    let (parallelism, uid) = (4, 1001);
+    let members = (0..4).map(|index| member(index, Some(754_000))).collect();
+    let waits = "1 of 2 GPUs of its project's quota are free, and none is idle to borrow: most is held by job vision/train \
+                 of uid 1000";
+    vec![
+        JobView {
+            state: running,
+            uid: 1000,
+            submitted_unix_ms,
+            members: vec![member(0, None)],
+            ..job("vision", "train")
+        },
+        JobView {
+            state: running,
+            uid,
+            parallelism,
+            members,
+            submitted_unix_ms,
+            ..job("speech", "sweep-over-learning-rates")
+        },
+        JobView { reason: waits.into(), uid, submitted_unix_ms, ..job("speech-recognition", "evaluate") },
+        JobView {
+            state: JobState::Failed,
+            reason: "exited with 1".into(),
+            uid: 1000,
+            submitted_unix_ms,
+            ..job("vision", "prepare")
+        },
+    ]
+}
+
+/// A node with sixteen GPUs that are full, and a request that waits.
+pub(crate) fn full() -> NodeView {
+    let gpus: Vec<_> = (0..16).map(|index| GpuView { committed: Bytes::mib(32510), ..gpu(index) }).collect();
+    let slices = gpus.iter().map(|gpu| SliceView {
+        owner_uid: 1000 + gpu.index % 2,
+        idle_ms: (gpu.index % 3 == 0).then_some(754_000),
+        ..slice(&format!("worker-{}", gpu.index), 0, &[(gpu.index, 32510, 8500)])
+    });
+    let reason = "no room for 26008 MiB and 80 % of compute on one GPU: GPU 0 has 0 MiB of 32510 MiB and 0 % of compute free, \
+                  the other 15 have no more; it fits once others have ended (ask to wait, or delete or shrink a slice)";
+    let waiting = WaitingView { reason: reason.into(), ..node().waiting.remove(0) };
+    NodeView { slices: slices.collect(), gpus, waiting: vec![waiting], ..node() }
+}
 
 pub(crate) fn node() -> NodeView {
     let foreign =
@@ -36,7 +134,12 @@ pub(crate) fn node() -> NodeView {
                 }),
                 ..slice("frac05", 500, &[(0, 16255, 8500)])
             },
-            slice("pair", 0, &[(1, 32510, 0), (2, 32510, 64)]),
+            SliceView {
+                project: "speech".parse().ok(),
+                owner_uid: 1001,
+                idle_ms: Some(754_000),
+                ..slice("pair", 0, &[(1, 32510, 0), (2, 32510, 64)])
+            },
         ],
         waiting: vec![WaitingView {
             name: None,
@@ -147,5 +250,16 @@ fn trainer() -> ProcessView {
         inner_pid: Some(InnerPid::new(7)),
         command: "python3 train.py".into(),
         used: vec![Bytes::mib(8500)],
+    }
+}
+
+/// Compares a drawing with its golden text, in `path` below the sources.
+/// `TRANCHE_GOLDEN=write` writes the text instead, so that `git diff` shows the difference.
+pub(crate) fn assert_golden(drawn: &str, golden: &str, path: &str) {
+    if std::env::var_os("TRANCHE_GOLDEN").is_some_and(|what| what == "write") {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path);
+        std::fs::write(file, drawn).unwrap();
+    } else {
+        assert_eq!(drawn, golden, "{path} differs from\n{drawn}");
     }
 }

@@ -1,5 +1,7 @@
 //! `tranche slice`: operations on slices.
 
+mod listing;
+
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,18 +13,21 @@ use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
-use crate::cli::{CreateArgs, DeleteArgs, LabelArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand};
+use crate::cli::{
+    CreateArgs, DeleteArgs, LabelArgs, ListingArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand,
+};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
-use crate::table::{Side, draw};
+use crate::owners::Owners;
+use crate::when;
 
 /// Carries out a command with the daemon at `socket`.
 pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
         SliceCommand::Create(args) => create(&mut daemon, args),
-        SliceCommand::List(output) => list(&mut daemon, output),
+        SliceCommand::List(args) => list(&mut daemon, &args),
         SliceCommand::Show(args) => show(&mut daemon, args),
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
         SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
@@ -107,59 +112,19 @@ fn terms(slice: &SliceView) -> Vec<String> {
     [mode, limit, priority, latency, gang, frozen].into_iter().flatten().collect()
 }
 
-fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
+fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
     let slices = daemon.snapshot()?.slices;
-    if output.json {
-        return out::json(&slices);
-    }
-    if slices.is_empty() {
-        return out::print("no slices: `tranche slice create NAME -g 0.5` makes one");
-    }
-    out::print(&draw(&LIST, slices.iter().map(row)))
-}
-
-const LIST: [(&str, Side); 9] = [
-    ("Slice", Side::Left),
-    ("Share", Side::Right),
-    ("GPU", Side::Left),
-    ("Memory", Side::Right),
-    ("Compute", Side::Right),
-    ("Mode", Side::Left),
-    ("Tier", Side::Left),
-    ("Processes", Side::Right),
-    ("Ends", Side::Left),
-];
-
-fn row(slice: &SliceView) -> Vec<String> {
-    let gpus: Vec<_> = slice.devices.iter().map(|device| device.gpu_index.to_string()).collect();
-    let memory: Vec<_> = slice
-        .devices
-        .iter()
-        .map(|device| {
-            let over = if device.used > device.cap { " (over)" } else { "" };
-            format!("{} / {} MiB{over}", device.used.whole_mib(), device.cap.whole_mib())
-        })
-        .collect();
-    vec![
-        slice.name.to_string(),
-        slice.share.to_string(),
-        gpus.join("\n"),
-        memory.join("\n"),
-        slice.compute.to_string(),
-        format!("{}{}", slice.mode, if slice.frozen { ", frozen" } else { "" }),
-        slice.tier.clone(),
-        slice.processes.len().to_string(),
-        lifetime(slice).into(),
-    ]
-}
-
-fn lifetime(slice: &SliceView) -> &'static str {
-    if slice.ephemeral { "with its last process" } else { "when deleted" }
+    let owners = Owners::of(daemon, &slices);
+    listing::of(slices, &owners).print(args)
 }
 
 fn show(daemon: &mut Daemon, args: ShowArgs) -> Result<(), Failure> {
     let slice = find(daemon.snapshot()?, args.name)?;
-    if args.output.json { out::json(&slice) } else { out::print(&describe(&slice)) }
+    if args.output.json {
+        return out::json(&slice);
+    }
+    let owners = Owners::of(daemon, std::slice::from_ref(&slice));
+    out::print(&describe(&slice, &owners))
 }
 
 /// The slice with this name, or an error that lists the existing ones.
@@ -169,7 +134,7 @@ fn find(node: NodeView, wanted: SliceName) -> Result<SliceView, Failure> {
     found.ok_or(Failure::NoSuchSlice { wanted, there_are })
 }
 
-fn describe(slice: &SliceView) -> String {
+fn describe(slice: &SliceView, owners: &Owners) -> String {
     let created = UNIX_EPOCH + Duration::from_millis(slice.created_unix_ms);
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -191,8 +156,8 @@ fn describe(slice: &SliceView) -> String {
     if let Some(gang) = &slice.gang {
         line("gang", gang.as_str().to_owned());
     }
-    if let Some(project) = &slice.project {
-        line("project", project.as_str().to_owned());
+    if let Some(purpose) = owners.purpose(slice) {
+        line(if slice.project.is_some() { "project" } else { "job" }, purpose);
     }
     for device in &slice.devices {
         let (second, minute) = (device.compute_used_1s, device.compute_used_60s);
@@ -203,6 +168,9 @@ fn describe(slice: &SliceView) -> String {
     }
     let behind = slice.waits_for.iter().map(|name| format!(" (waits for {name})"));
     line("state", slice.compute_state.to_string() + &behind.collect::<String>());
+    if let Some(idle_ms) = slice.idle_ms {
+        line("idle", format!("for {}", when::length(idle_ms)));
+    }
     if (slice.launches_passed, slice.launches_degraded) != (0, 0) {
         let (passed, degraded) = (slice.launches_passed, slice.launches_degraded);
         line("launches", format!("{passed} let through out of turn, {degraded} while the daemon was away"));
@@ -215,9 +183,10 @@ fn describe(slice: &SliceView) -> String {
         let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
         line("pod", format!("{pod}{uid}"));
     }
-    line("owner", format!("user {}", slice.owner_uid));
+    let (owner, uid) = (owners.user(slice), slice.owner_uid.to_string());
+    line("owner", if owner == uid { format!("user {uid}") } else { format!("{owner} (uid {uid})") });
     line("created", humantime::format_rfc3339_seconds(created).to_string());
-    line("ends", lifetime(slice).into());
+    line("ends", listing::lifetime(slice).into());
     for process in &slice.processes {
         line("process", process_line(process));
     }
@@ -267,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_described_line_by_line() {
-        let text = describe(&sample::node().slices[1]);
+        let text = describe(&sample::node().slices[1], &sample::owners());
         assert_eq!(
             text,
             "slice     frac05\n\
@@ -275,12 +244,13 @@ mod tests {
              memory    8500 of 16255 MiB used on GPU 0 (GPU-00000000-0000-0000-0000-000000000000)\n\
              compute   50 % guaranteed, at most 100 %, fair\n\
              priority  0\n\
+             job       vision/train\n\
              used      41.2 % of GPU 0 in the last second, 39 % in the last minute\n\
              state     over its share (waits for frac03)\n\
              launches  3 let through out of turn, 0 while the daemon was away\n\
              tier      preload (the daemon serves one user)\n\
              pod       default/train-0/main (uid 7-a)\n\
-             owner     user 1000\n\
+             owner     ann (uid 1000)\n\
              created   2026-01-02T03:04:05Z\n\
              ends      with its last process\n\
              process   4242 (inside: 7) python3 train.py, 8500 MiB\n"

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use tranche_domain::cordon::Reason;
 use tranche_domain::id::GpuSelector;
 
-use super::output::OutputArgs;
+use super::output::{ListingArgs, OutputArgs};
 use super::quantity;
 
 /// `tranche gpu`.
@@ -14,7 +14,7 @@ use super::quantity;
 pub enum GpuCommand {
     /// List the GPUs, their slices, and the reasons for which they take none
     #[command(visible_alias = "ls")]
-    List(OutputArgs),
+    List(ListingArgs),
     /// Keep new slices off GPUs; existing slices stay
     Cordon(CordonArgs),
     /// Cordon GPUs and wait until no slice and no process is left on them

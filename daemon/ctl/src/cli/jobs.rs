@@ -11,7 +11,7 @@ use tranche_domain::request::Share;
 
 pub use tranche_domain::jobs::ProjectName;
 
-use super::output::OutputArgs;
+use super::output::{ListingArgs, OutputArgs};
 use super::quantity;
 
 /// `tranche project`.
@@ -21,7 +21,7 @@ pub enum ProjectCommand {
     Create(ProjectSettings),
     /// List the projects with quota, use and queue
     #[command(visible_alias = "ls")]
-    List(OutputArgs),
+    List(ListingArgs),
     /// Show quota, use and members of a project
     Show(ProjectArgs),
     /// Change the quota, GPUs, limits or members of a project
@@ -197,9 +197,9 @@ pub struct ListArgs {
     /// Repeat every second until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// Output format: text or JSON
+    /// Form, order and filters of the list
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub listing: ListingArgs,
 }
 
 /// Selection of a job.

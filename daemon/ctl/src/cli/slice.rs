@@ -7,7 +7,7 @@ use tranche_domain::pod::{PodContainer, PodUid};
 use tranche_domain::request::Fraction;
 use tranche_domain::units::{Bytes, Permille};
 
-use super::output::OutputArgs;
+use super::output::{ListingArgs, OutputArgs};
 use super::quantity::{self, NewLatency};
 use super::size::SizeArgs;
 
@@ -18,7 +18,7 @@ pub enum SliceCommand {
     Create(CreateArgs),
     /// List the slices of the node
     #[command(visible_alias = "ls")]
-    List(OutputArgs),
+    List(ListingArgs),
     /// Show a slice and its processes
     Show(ShowArgs),
     /// Change a slice's size, limit, priority or latency target while it is in use

@@ -15,6 +15,8 @@ use crate::cli::{By, HistoryArgs};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
+use crate::table::Page;
+use crate::terminal::Canvas;
 use step::Step;
 
 /// Prints the history in the requested form.
@@ -29,7 +31,11 @@ pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
         () if args.svg => out::print(&drawing::svg(&steps, now)),
         () if args.csv => out::print(&csv(&steps)),
         () if steps.is_empty() => out::print("no project had a GPU in that time"),
-        () => out::print(&lines(&steps)),
+        () => {
+            let mut page = Page::on(Canvas::of_stdout());
+            steps.iter().for_each(|step| page.line(&line(step)));
+            out::page(&page)
+        }
     }
 }
 
@@ -71,12 +77,9 @@ fn csv(steps: &[Step]) -> String {
     text
 }
 
-fn lines(steps: &[Step]) -> String {
-    let line = |Step { time_unix_ms, who, gpus }: &Step| {
-        let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(*time_unix_ms));
-        format!("{time} {who}: {gpus} GPUs")
-    };
-    steps.iter().map(line).collect::<Vec<_>>().join("\n")
+fn line(Step { time_unix_ms, who, gpus }: &Step) -> String {
+    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(*time_unix_ms));
+    format!("{time} {who}: {gpus} GPUs")
 }
 
 #[cfg(test)]

@@ -5,16 +5,17 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Uid, User};
+use nix::unistd::User;
 use serde_json::json;
-use tranche_domain::jobs::{IdlePolicy, JobKind, MilliGpus, ProjectChange, ProjectName, ProjectView};
+use tranche_domain::jobs::{IdlePolicy, JobKind, ProjectChange, ProjectName, ProjectView};
 use tranche_rpc::ProjectWish;
 
+use super::projects;
 use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
 use crate::client::Daemon;
 use crate::errors::{self, Failure};
 use crate::out;
-use crate::table::{Side, draw, or_dash};
+pub(super) use crate::users::user;
 
 /// Carries out a command.
 pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
@@ -28,7 +29,7 @@ pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
             let (output, wish) = (settings.output, wish(settings)?);
             report("updated", &daemon.update_project(wish)?, output)
         }
-        ProjectCommand::List(output) => list(&mut daemon, output),
+        ProjectCommand::List(args) => projects::of(daemon.projects()?).print(&args),
         ProjectCommand::Show(args) => report("project", &find(&mut daemon, &args.name)?, args.output),
         ProjectCommand::Delete(args) => {
             daemon.delete_project(&args.name)?;
@@ -66,12 +67,6 @@ fn uid(name: &str) -> Result<u32, Failure> {
     user.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::NoSuchUser(name.into()))
 }
 
-/// Name of a user, or the uid if it has none.
-pub(super) fn user(uid: u32) -> String {
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| uid.to_string(), |user| user.name)
-}
-
 fn find(daemon: &mut Daemon, name: &ProjectName) -> Result<ProjectView, Failure> {
     let projects = daemon.projects()?;
     let there_are: Vec<_> = projects.iter().map(|view| view.project.name.to_string()).collect();
@@ -103,40 +98,6 @@ fn line(view: &ProjectView) -> String {
     let members: Vec<String> = project.members.iter().map(|uid| user(*uid)).collect();
     parts.extend((!members.is_empty()).then(|| format!("members {}", members.join(", "))));
     format!("{}: {}", project.name, parts.join(", "))
-}
-
-fn list(daemon: &mut Daemon, output: OutputArgs) -> Result<(), Failure> {
-    let projects = daemon.projects()?;
-    if output.json {
-        return out::json(&projects);
-    }
-    if projects.is_empty() {
-        return out::print("no projects: `tranche project create NAME --quota 4` makes one");
-    }
-    out::print(&draw(&LIST, projects.iter().map(row)))
-}
-
-const LIST: [(&str, Side); 7] = [
-    ("Project", Side::Left),
-    ("Allocated", Side::Right),
-    ("Quota", Side::Right),
-    ("Weight", Side::Right),
-    ("Running", Side::Right),
-    ("Queued", Side::Right),
-    ("Members", Side::Left),
-];
-
-fn row(view: &ProjectView) -> Vec<String> {
-    let members: Vec<String> = view.project.members.iter().map(|uid| user(*uid)).collect();
-    vec![
-        view.project.name.to_string(),
-        view.allocated.to_string(),
-        view.project.quota.to_string(),
-        or_dash(view.project.weight.map(|weight: MilliGpus| weight.to_string())),
-        view.running.to_string(),
-        view.queued.to_string(),
-        or_dash(Some(members.join(", ")).filter(|members| !members.is_empty())),
-    ]
 }
 
 // Default project

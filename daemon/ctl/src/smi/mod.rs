@@ -18,8 +18,12 @@ use crate::cli::SmiArgs;
 use crate::client::{Daemon, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
 use crate::out;
+use crate::owners::Owners;
+use crate::table::Page;
+use crate::terminal::Canvas;
 use query::{GPU_FIELDS, Query, SLICE_FIELDS};
 use table::Onlooker;
+pub(crate) use table::state;
 
 /// Moves to the upper left corner and clears the screen and what has scrolled off it.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
@@ -53,26 +57,44 @@ pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     }
     let picture = Picture::of(args)?;
     let mut daemon = Daemon::connect(socket)?;
-    let Some(seconds) = args.every else { return out::print(&look(&mut daemon, &picture)?) };
+    let Some(seconds) = args.every else { return look(&mut daemon, &picture)?.print("") };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
         // Written in one piece, so that the terminal does not flicker.
-        let drawn = look(&mut daemon, &picture)?;
-        out::print_after(before, &drawn)?;
+        look(&mut daemon, &picture)?.print(before)?;
         sleep(Duration::from_secs(seconds.get().into()));
     }
 }
 
-fn look(daemon: &mut Daemon, picture: &Picture) -> Result<String, Failure> {
+/// The output for one state of the node.
+enum Drawn {
+    Page(Page),
+    Text(String),
+}
+
+impl Drawn {
+    /// Prints it after a terminal control sequence.
+    fn print(&self, control: &str) -> Result<(), Failure> {
+        match self {
+            Self::Page(page) => out::page_after(control, page),
+            Self::Text(text) => out::print_after(control, text),
+        }
+    }
+}
+
+fn look(daemon: &mut Daemon, picture: &Picture) -> Result<Drawn, Failure> {
     let slice = own_slice(daemon)?;
     let node = seen_from(slice.as_ref(), daemon.snapshot()?)?;
     match picture {
         Picture::Table => {
             let (version, now) = (env!("CARGO_PKG_VERSION"), SystemTime::now());
-            Ok(table::render(&node, &Onlooker { version, inside: slice.as_ref(), now }))
+            // Other users' jobs are not visible from inside a slice.
+            let owners = if slice.is_some() { Owners::default() } else { Owners::of(daemon, &node.slices) };
+            let (inside, canvas) = (slice.as_ref(), Canvas::of_stdout());
+            Ok(Drawn::Page(table::render(&node, &Onlooker { version, inside, now, owners: &owners, canvas })))
         }
-        Picture::Json => out::as_json(&node),
-        Picture::Query(query) => Ok(query.answer(&node)),
+        Picture::Json => out::as_json(&node).map(Drawn::Text),
+        Picture::Query(query) => Ok(Drawn::Text(query.answer(&node))),
     }
 }
 

@@ -1,16 +1,18 @@
 //! Tables of the node, in the order and words of nvidia-smi.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use comfy_table::Table;
-use comfy_table::presets::ASCII_FULL_CONDENSED;
 use tranche_domain::id::SliceName;
 use tranche_domain::units::Bytes;
-use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
+use tranche_domain::view::{ComputeState, GpuView, NodeView, SliceDeviceView, SliceView};
 
 use super::parts::by_gpu;
-use crate::table::{Section, Side, draw, or_dash};
+use crate::owners::Owners;
+use crate::table::{Cell, Column, Page, Section, Tint, or_dash};
+use crate::terminal::Canvas;
+use crate::when;
 
+mod waiting;
 mod who;
 
 /// Context of the display.
@@ -20,26 +22,34 @@ pub(super) struct Onlooker<'a> {
     /// The slice that the display is restricted to, if any.
     pub(super) inside: Option<&'a SliceName>,
     pub(super) now: SystemTime,
+    /// Users and jobs of the slices.
+    pub(super) owners: &'a Owners,
+    /// Bounds of the output.
+    pub(super) canvas: Canvas,
 }
 
 /// Renders `node` as tables.
-pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
-    let time = humantime::format_rfc3339_seconds(onlooker.now).to_string();
-    let mut parts = vec![time, header(node, onlooker), gpus(node, onlooker.inside)];
-    parts.extend(section(slices(node)));
-    parts.extend(section(who::pods(node)));
-    parts.extend(section(who::processes(node)));
-    parts.extend(section(waiting(node, onlooker.now)));
-    parts.extend(remarks(node));
-    parts.join("\n") + "\n"
+pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> Page {
+    let mut page = Page::on(onlooker.canvas);
+    page.line(&humantime::format_rfc3339_seconds(onlooker.now).to_string());
+    page.boxed(&header(node, onlooker));
+    gpus(&mut page, node, onlooker.inside);
+    section(&mut page, slices(node, onlooker.owners));
+    section(&mut page, who::pods(node));
+    section(&mut page, who::processes(node));
+    section(&mut page, waiting::requests(node, onlooker.now));
+    remarks(node).iter().for_each(|remark| page.line(remark));
+    page
 }
 
-/// A table, or `None` without rows.
-fn section((columns, rows): Section<'_>) -> Option<String> {
-    if rows.is_empty() { None } else { Some(draw(columns, rows)) }
+/// Adds a table, unless it has no rows.
+fn section(page: &mut Page, (columns, rows): Section) {
+    if !rows.is_empty() {
+        page.table(&columns, &rows);
+    }
 }
 
-fn header(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
+fn header(node: &NodeView, onlooker: &Onlooker<'_>) -> Vec<String> {
     let cuda = format!("CUDA {}.{}", node.cuda_version / 1000, node.cuda_version % 1000 / 10);
     let mut cells = vec![
         format!("tranche {}", onlooker.version),
@@ -49,28 +59,28 @@ fn header(node: &NodeView, onlooker: &Onlooker<'_>) -> String {
     ];
     cells.extend(node.simulated.then(|| "SIMULATED: no real GPU".to_owned()));
     cells.extend(onlooker.inside.map(|name| format!("inside slice {name}")));
-    let mut table = Table::new();
-    table.load_style(ASCII_FULL_CONDENSED).add_row(cells);
-    table.to_string()
+    cells
 }
 
-fn gpus(node: &NodeView, inside: Option<&SliceName>) -> String {
-    const COLUMNS: [(&str, Side); 8] = [
-        ("GPU", Side::Right),
-        ("Name", Side::Left),
-        ("Bus id", Side::Left),
-        ("Temp", Side::Right),
-        ("Power", Side::Right),
-        ("Memory", Side::Right),
-        ("Util", Side::Right),
-        ("In slices", Side::Right),
+fn gpus(page: &mut Page, node: &NodeView, inside: Option<&SliceName>) {
+    const COLUMNS: [Column; 8] = [
+        Column::right("GPU"),
+        Column::left("Name").cut(12),
+        Column::left("Bus id").drop(1),
+        Column::right("Temp").drop(3),
+        Column::right("Power").drop(2),
+        Column::right("Memory"),
+        Column::right("Util").drop(4),
+        Column::right("In slices"),
     ];
     if node.gpus.is_empty() {
-        return "no GPU was found: `tranche doctor` says why and what to do".into();
+        return page.line("no GPU was found: `tranche doctor` says why and what to do");
     }
     // Inside a slice its GPU is not divided further, so the last column is left out.
     let columns = if inside.is_some() { COLUMNS.len() - 1 } else { COLUMNS.len() };
-    draw(&COLUMNS[..columns], node.gpus.iter().map(|one| gpu(one).into_iter().take(columns).collect()))
+    let rows: Vec<Vec<Cell>> =
+        node.gpus.iter().map(|one| gpu(one).into_iter().take(columns).map(Cell::from).collect()).collect();
+    page.table(&COLUMNS[..columns], &rows);
 }
 
 fn gpu(gpu: &GpuView) -> Vec<String> {
@@ -104,36 +114,53 @@ fn percent(share: Option<u32>) -> String {
     or_dash(share.map(|share| format!("{share} %")))
 }
 
-fn slices(node: &NodeView) -> Section<'static> {
-    const COLUMNS: [(&str, Side); 11] = [
-        ("GPU", Side::Right),
-        ("Slice", Side::Left),
-        ("Share", Side::Right),
-        ("Memory", Side::Right),
-        ("Compute", Side::Right),
-        ("1 s", Side::Right),
-        ("60 s", Side::Right),
-        ("Mode", Side::Left),
-        ("Prio", Side::Right),
-        ("State", Side::Left),
-        ("Tier", Side::Left),
+fn slices(node: &NodeView, owners: &Owners) -> Section {
+    const COLUMNS: [Column; 12] = [
+        Column::right("GPU"),
+        Column::left("Slice").cut(12),
+        Column::left("User").cut(8),
+        Column::right("Share").drop(6),
+        Column::right("Memory"),
+        Column::right("Compute").drop(4),
+        Column::right("1 s"),
+        Column::right("60 s").drop(5),
+        Column::left("Mode").drop(2),
+        Column::right("Prio").drop(1),
+        Column::left("State"),
+        Column::left("Tier").drop(3),
     ];
     let rows = by_gpu(node).into_iter().map(|(slice, _, device)| {
         vec![
-            device.gpu_index.to_string(),
-            slice.name.to_string(),
-            slice.share.to_string(),
-            held_of(device),
-            compute(slice),
-            device.compute_used_1s.to_string(),
-            device.compute_used_60s.to_string(),
-            slice.mode.to_string(),
-            slice.priority.to_string(),
-            slice.compute_state.to_string(),
-            slice.tier.clone(),
+            device.gpu_index.to_string().into(),
+            slice.name.to_string().into(),
+            owners.user(slice).into(),
+            slice.share.to_string().into(),
+            held_of(device).into(),
+            compute(slice).into(),
+            device.compute_used_1s.to_string().into(),
+            device.compute_used_60s.to_string().into(),
+            slice.mode.to_string().into(),
+            slice.priority.to_string().into(),
+            state(slice),
+            slice.tier.clone().into(),
         ]
     });
-    (&COLUMNS, rows.collect())
+    let (mut columns, mut rows) = (COLUMNS.to_vec(), rows.collect::<Vec<_>>());
+    let purposes: Vec<_> = by_gpu(node).into_iter().map(|(slice, ..)| owners.purpose(slice)).collect();
+    if purposes.iter().any(Option::is_some) {
+        columns.insert(3, Column::left("Project/job").cut(12));
+        rows.iter_mut().zip(purposes).for_each(|(row, purpose)| row.insert(3, or_dash(purpose).into()));
+    }
+    (columns, rows)
+}
+
+/// State of a slice's compute; without work the time for which it is idle, if it counts as that.
+pub(crate) fn state(slice: &SliceView) -> Cell {
+    match (slice.compute_state, slice.idle_ms) {
+        (ComputeState::NoWork, Some(idle_ms)) => Cell::from(when::idle(idle_ms)).tinted(Tint::Yellow),
+        (ComputeState::Running, _) => Cell::from(slice.compute_state.to_string()).tinted(Tint::Green),
+        _ => slice.compute_state.to_string().into(),
+    }
 }
 
 /// Compute request and limit: `30 / 100 %`.
@@ -146,33 +173,6 @@ fn compute(slice: &SliceView) -> String {
 fn held_of(device: &SliceDeviceView) -> String {
     let part = part_of(device.used, device.cap);
     if device.over_cap > Bytes::ZERO { format!("{part} OVER CAP") } else { part }
-}
-
-fn waiting(node: &NodeView, now: SystemTime) -> Section<'static> {
-    const COLUMNS: [(&str, Side); 5] = [
-        ("Waiting", Side::Left),
-        ("Share", Side::Right),
-        ("PID", Side::Right),
-        ("Since", Side::Right),
-        ("For what", Side::Left),
-    ];
-    let rows = node.waiting.iter().map(|request| {
-        vec![
-            or_dash(request.name.as_ref()),
-            request.share.to_string(),
-            request.pid.to_string(),
-            waited(request, now),
-            request.reason.clone(),
-        ]
-    });
-    (&COLUMNS, rows.collect())
-}
-
-fn waited(request: &WaitingView, now: SystemTime) -> String {
-    let since = UNIX_EPOCH + Duration::from_millis(request.since_unix_ms);
-    // The wall clock may have been set back.
-    let seconds = now.duration_since(since).unwrap_or_default().as_secs();
-    humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
 fn remarks(node: &NodeView) -> Vec<String> {
@@ -195,11 +195,31 @@ mod tests {
     use tranche_domain::cordon::Cordon;
 
     fn drawn(node: &NodeView, inside: Option<&SliceName>) -> String {
-        let now = UNIX_EPOCH + Duration::from_secs(1_767_323_090);
-        render(
-            &NodeView { daemon_version: "0.1.0".into(), ..node.clone() },
-            &Onlooker { version: "0.1.0", inside, now },
-        )
+        on(node, inside, Canvas::PLAIN)
+    }
+
+    fn on(node: &NodeView, inside: Option<&SliceName>, canvas: Canvas) -> String {
+        let now = when::at(1_767_323_090_000);
+        let node = NodeView { daemon_version: "0.1.0".into(), ..node.clone() };
+        let onlooker = Onlooker { version: "0.1.0", inside, now, owners: &sample::owners(), canvas };
+        render(&node, &onlooker).text().to_owned()
+    }
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        for (width, expected) in [
+            (80, include_str!("golden/full-80.txt")),
+            (120, include_str!("golden/full-120.txt")),
+            (200, include_str!("golden/full-200.txt")),
+        ] {
+            let drawn = on(&sample::full(), None, Canvas::of_width(width));
+            assert!(drawn.lines().all(|line| line.chars().count() <= width), "\n{drawn}");
+            sample::assert_golden(&drawn, expected, &format!("smi/golden/full-{width}.txt"));
+        }
+        for width in [80, 120] {
+            let drawn = on(&sample::node(), None, Canvas::of_width(width));
+            assert!(drawn.lines().all(|line| line.chars().count() <= width), "\n{drawn}");
+        }
     }
 
     #[test]
@@ -227,14 +247,14 @@ mod tests {
     #[test]
     fn node_table_matches_golden_text() {
         let drawn = drawn(&sample::node(), None);
-        assert_eq!(drawn, include_str!("golden/node.txt"), "\n{drawn}");
+        sample::assert_golden(&drawn, include_str!("golden/node.txt"), "smi/golden/node.txt");
     }
 
     #[test]
     fn tenant_view_shows_slice_as_gpu() {
         let name = "frac05".parse().unwrap();
         let drawn = drawn(&tenant::project(&sample::node(), &name).unwrap(), Some(&name));
-        assert_eq!(drawn, include_str!("golden/tenant.txt"), "\n{drawn}");
+        sample::assert_golden(&drawn, include_str!("golden/tenant.txt"), "smi/golden/tenant.txt");
     }
 
     #[test]
@@ -248,7 +268,7 @@ mod tests {
             ..sample::node()
         };
         let drawn = drawn(&empty, None);
-        assert_eq!(drawn, include_str!("golden/empty.txt"), "\n{drawn}");
+        sample::assert_golden(&drawn, include_str!("golden/empty.txt"), "smi/golden/empty.txt");
     }
 
     #[test]

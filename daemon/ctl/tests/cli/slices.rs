@@ -32,7 +32,7 @@ fn the_name_may_be_an_option_and_the_answer_json() {
 fn slices_are_listed_and_shown() {
     let daemon = Daemon::new();
     let list = ending(&daemon.socket(), &["slice", "list"]).printed();
-    assert!(list.contains("| frac05 |   0.5 | 0   | 1000 / 16255 MiB |"), "{list}");
+    assert!(list.contains("|   0.5 | 0   | 1000 / 16255 MiB |"), "{list}");
     let list = ending(&daemon.socket(), &["slice", "list", "--json"]).printed();
     assert_eq!(json(&list)[0]["devices"][0]["cap"], 16255_u64 << 20);
     let shown = ending(&daemon.socket(), &["slice", "show", "frac05"]).printed();

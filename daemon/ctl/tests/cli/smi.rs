@@ -26,6 +26,24 @@ fn the_node_is_drawn_and_marked_as_simulated() {
 }
 
 #[test]
+fn tables_are_as_wide_as_columns_and_whole_in_pipes() {
+    let daemon = Daemon::answering(|answers| {
+        let reason = "MIG is enabled, which takes many words to explain: ".repeat(4);
+        answers.node.gpus[0].not_sliceable = Some(reason);
+        answers.node.slices[0].processes[0].command = "学習".repeat(25);
+    });
+    for command in [&["smi"][..], &["slice", "list"], &["gpu", "list"]] {
+        let whole = ending(&daemon.socket(), command).printed();
+        assert!(whole.lines().any(|line| line.len() > 100), "{whole}");
+        let fitted = Ending::of(tranche(&daemon.socket(), command).env("COLUMNS", "80")).printed();
+        for line in fitted.lines() {
+            let columns: usize = line.chars().map(|letter| if letter.is_ascii() { 1 } else { 2 }).sum();
+            assert!(columns <= 80, "{columns} columns: {line}\n{fitted}");
+        }
+    }
+}
+
+#[test]
 fn json_is_the_whole_view() {
     let text = ending(&Daemon::new().socket(), &["smi", "--json"]).printed();
     let node: Value = serde_json::from_str(&text).unwrap();

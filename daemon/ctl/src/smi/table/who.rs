@@ -3,18 +3,22 @@
 use tranche_domain::view::{ForeignProcessView, NodeView, ProcessView};
 
 use crate::smi::parts::by_gpu;
-use crate::table::{Section, Side, or_dash, printable};
+use crate::table::{Cell, Column, Section, or_dash, printable};
 
 /// Slices with a pod.
-pub(super) fn pods(node: &NodeView) -> Section<'static> {
-    const COLUMNS: [(&str, Side); 4] =
-        [("Slice", Side::Left), ("Namespace", Side::Left), ("Pod", Side::Left), ("Container", Side::Left)];
+pub(super) fn pods(node: &NodeView) -> Section {
+    const COLUMNS: [Column; 4] = [
+        Column::left("Slice").cut(12),
+        Column::left("Namespace").cut(8),
+        Column::left("Pod").cut(12),
+        Column::left("Container").cut(8),
+    ];
     let rows = node.slices.iter().filter_map(|slice| {
         let pod = slice.pod.as_ref()?;
         let names = [pod.namespace.as_str(), pod.name.as_str(), pod.container.as_str()];
-        Some([slice.name.as_str()].into_iter().chain(names).map(Into::into).collect())
+        Some([slice.name.as_str()].into_iter().chain(names).map(Cell::from).collect())
     });
-    (&COLUMNS, rows.collect())
+    (COLUMNS.to_vec(), rows.collect())
 }
 
 /// One process on one GPU.
@@ -29,20 +33,21 @@ struct Line<'a> {
 }
 
 /// All processes on the GPUs; the column of inner pids is present if any differs.
-pub(super) fn processes(node: &NodeView) -> Section<'static> {
-    const PLAIN: [(&str, Side); 5] = [
-        ("GPU", Side::Right),
-        ("Slice", Side::Left),
-        ("PID", Side::Right),
-        ("Process", Side::Left),
-        ("Memory", Side::Right),
+pub(super) fn processes(node: &NodeView) -> Section {
+    const PLAIN: [Column; 5] = [
+        Column::right("GPU"),
+        Column::left("Slice").cut(12),
+        Column::right("PID"),
+        Column::left("Process").cut(12),
+        Column::right("Memory"),
     ];
-    const INSIDE: [(&str, Side); 6] =
-        [PLAIN[0], PLAIN[1], PLAIN[2], ("Inside", Side::Right), PLAIN[3], PLAIN[4]];
     let mut lines: Vec<_> = members(node).chain(strangers(node)).collect();
     lines.sort_by_key(|line| line.gpu);
     let with_inside = lines.iter().any(|line| line.inside.is_some());
-    let columns: &[_] = if with_inside { &INSIDE } else { &PLAIN };
+    let mut columns = PLAIN.to_vec();
+    if with_inside {
+        columns.insert(3, Column::right("Inside"));
+    }
     (columns, lines.into_iter().map(|line| line.cells(with_inside)).collect())
 }
 
@@ -73,10 +78,10 @@ fn strangers(node: &NodeView) -> impl Iterator<Item = Line<'_>> {
 }
 
 impl Line<'_> {
-    fn cells(self, with_inside: bool) -> Vec<String> {
+    fn cells(self, with_inside: bool) -> Vec<Cell> {
         let mut cells = vec![self.gpu.to_string(), self.slice.to_owned(), self.pid.to_string()];
         cells.extend(with_inside.then(|| or_dash(self.inside)));
         cells.extend([printable(self.command), or_dash(self.used)]);
-        cells
+        cells.into_iter().map(Cell::from).collect()
     }
 }
