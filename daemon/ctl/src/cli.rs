@@ -35,6 +35,9 @@ pub struct Cli {
     // Not read by clap's `env`, which would show the option in every usage line as if it were required.
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Show times in UTC instead of the local time zone
+    #[arg(long, global = true)]
+    pub utc: bool,
     /// Command to carry out
     #[command(subcommand)]
     pub command: Command,
@@ -54,8 +57,10 @@ pub enum Command {
     /// Submit a job, which starts when the quota scheduler selects it
     Submit(Box<SubmitArgs>),
     /// List jobs: their GPUs, and the reasons for which they wait
+    #[command(aliases = ["ls", "ps", "get", "jobs", "queue"])]
     List(ListArgs),
     /// Show a job in detail
+    #[command(alias = "show")]
     Describe(DescribeArgs),
     /// Show a job's output
     Logs(LogsArgs),
@@ -68,6 +73,7 @@ pub enum Command {
     /// Resume a suspended job
     Resume(DescribeArgs),
     /// Stop and delete jobs
+    #[command(alias = "rm")]
     Delete(DeleteJobsArgs),
     /// Show the use of GPUs over time
     History(HistoryArgs),

@@ -12,9 +12,10 @@ use crate::errors::Failure;
 use crate::out;
 use crate::table::Page;
 use crate::terminal::Canvas;
+use crate::when::Clock;
 
 /// Carries out `tranche events` with the daemon at `socket`.
-pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
+pub fn events(args: &EventsArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let earliest = args.since.map(|since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH));
     let mut any = false;
     Daemon::connect(socket)?.events(args.slice.as_ref(), args.follow, |event| {
@@ -26,7 +27,7 @@ pub fn events(args: &EventsArgs, socket: &Path) -> Result<(), Failure> {
             true => out::json_line(&event),
             false => {
                 let mut page = Page::on(Canvas::of_stdout());
-                page.line(&line(&event));
+                page.line(&line(&event, clock));
                 out::page(&page)
             }
         }
@@ -42,8 +43,8 @@ fn time(event: &Event) -> SystemTime {
 }
 
 /// One event as a line: time, severity, kind, subject and evidence.
-fn line(event: &Event) -> String {
-    let when = humantime::format_rfc3339_millis(time(event));
+fn line(event: &Event, clock: Clock) -> String {
+    let when = clock.millis(time(event));
     let slice = event.slice.as_ref().map(|slice| format!(" slice {slice}"));
     let pid = event.pid.map(|pid| format!(" pid {pid}"));
     let gpu = event.gpu.map(|gpu| format!(" {gpu}"));
@@ -70,18 +71,22 @@ mod tests {
         let slice = "a".parse().unwrap();
         let whole = event(happening.of(&slice).on(GpuUuid::from_bytes([0; 16])).by(HostPid::new(7)));
         assert_eq!(
-            line(&whole),
+            line(&whole, Clock::Utc),
             "2026-01-02T03:04:50.007Z warning under-reported    slice a pid 7 \
              GPU-00000000-0000-0000-0000-000000000000: it holds 9 MiB and is charged 1 MiB"
         );
         let bare = event(Happening::new(EventKind::DaemonStarted, "ready"));
-        assert_eq!(line(&bare), "2026-01-02T03:04:50.007Z info    daemon-started   : ready");
+        assert_eq!(line(&bare, Clock::Utc), "2026-01-02T03:04:50.007Z info    daemon-started   : ready");
     }
 
     #[test]
     fn untrusted_evidence_is_escaped() {
         let mut event = event(Happening::new(EventKind::ForeignProcess, ""));
         event.evidence = "\x1b[2J\u{9b}\n".into();
-        assert!(line(&event).ends_with(": \\u{1b}[2J\\u{9b}\\n"), "{:?}", line(&event));
+        assert!(
+            line(&event, Clock::Utc).ends_with(": \\u{1b}[2J\\u{9b}\\n"),
+            "{:?}",
+            line(&event, Clock::Utc)
+        );
     }
 }

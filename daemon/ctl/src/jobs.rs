@@ -35,6 +35,7 @@ use crate::cli::{
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::terminal::Canvas;
+use crate::when::Clock;
 use crate::{out, run};
 
 /// Moves to the upper left corner and clears the screen.
@@ -146,9 +147,13 @@ fn canvas(args: &ListArgs) -> Canvas {
 }
 
 /// Shows a job in detail.
-pub fn describe(args: &DescribeArgs, socket: &Path) -> Result<(), Failure> {
+pub fn describe(args: &DescribeArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let job = one(&mut Daemon::connect(socket)?, &args.job)?;
-    if args.output.json { out::json(&job) } else { out::page(&show::description(&job, Canvas::of_stdout())) }
+    if args.output.json {
+        out::json(&job)
+    } else {
+        out::page(&show::description(&job, clock, Canvas::of_stdout()))
+    }
 }
 
 fn one(daemon: &mut Daemon, args: &JobArgs) -> Result<JobView, Failure> {

@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod client;
+pub mod complete;
 pub mod config;
 pub mod demo;
 pub mod doctor;
@@ -13,6 +14,7 @@ pub mod errors;
 pub mod events;
 pub mod generate;
 pub mod gpu;
+pub mod help;
 pub mod jobs;
 pub mod listing;
 pub mod out;
@@ -27,15 +29,17 @@ pub mod terminal;
 pub mod users;
 pub mod when;
 
+use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap_complete::env::CompleteEnv;
 use tranche_domain::text::visible_bytes;
 
 use cli::{Cli, Command};
 use errors::Failure;
+use when::Clock;
 
 /// Maximum length of an argument repeated in an error, in characters.
 const LONGEST_WORD: usize = 200;
@@ -43,7 +47,13 @@ const LONGEST_WORD: usize = 200;
 /// Parses the command line, carries it out, and returns the exit status.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    let completion = CompleteEnv::with_factory(complete::completing).var(complete::VARIABLE);
+    match completion.try_complete(args.iter().cloned(), env::current_dir().ok().as_deref()) {
+        Ok(false) => (),
+        // A shell in the middle of a line has no use for an error.
+        Ok(true) | Err(_) => return ExitCode::SUCCESS,
+    }
+    let cli = match help::parse(&args) {
         Ok(cli) => cli,
         Err(answer) => {
             // Arguments with invisible characters are repeated in escaped form.
@@ -69,7 +79,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// The error repeats the arguments, which may be untrusted.
 fn in_visible_words(args: &[OsString]) -> Option<clap::Error> {
     let shown = args.iter().map(|word| visible_bytes(word.as_bytes(), LONGEST_WORD));
-    Cli::try_parse_from(shown).err()
+    help::parse(shown).err()
 }
 
 /// The parser's error without the arguments, for those that cannot be repeated.
@@ -84,25 +94,26 @@ fn not_visible(answer: &clap::Error) -> clap::Error {
 
 fn carry_out(cli: Cli) -> Result<u8, Failure> {
     let socket = client::socket(cli.socket);
+    let clock = if cli.utc { Clock::Utc } else { Clock::Local };
     match cli.command {
         Command::Run(args) => return run::run(&args, &socket),
-        Command::Slice(command) => slice::slice(command, &socket)?,
+        Command::Slice(command) => slice::slice(command, clock, &socket)?,
         Command::Gpu(command) => gpu::gpu(command, &socket)?,
         Command::Submit(args) => jobs::submit(&args, &socket)?,
         Command::List(args) => jobs::list(&args, &socket)?,
-        Command::Describe(args) => jobs::describe(&args, &socket)?,
+        Command::Describe(args) => jobs::describe(&args, clock, &socket)?,
         Command::Logs(args) => jobs::logs(&args, &socket)?,
         Command::Exec(args) => return jobs::exec(args, &socket),
         Command::Bash(args) => return jobs::bash(args, &socket),
         Command::Suspend(args) => jobs::suspend(&args, true, &socket)?,
         Command::Resume(args) => jobs::suspend(&args, false, &socket)?,
         Command::Delete(args) => jobs::delete(&args, &socket)?,
-        Command::History(args) => jobs::history(&args, &socket)?,
+        Command::History(args) => jobs::history(&args, clock, &socket)?,
         Command::Report(args) => jobs::report(&args, &socket)?,
         Command::Project(command) => jobs::project(command, &socket)?,
         Command::Config(command) => config::config(command, &socket)?,
-        Command::Smi(args) => smi::smi(&args, &socket)?,
-        Command::Events(args) => events::events(&args, &socket)?,
+        Command::Smi(args) => smi::smi(&args, clock, &socket)?,
+        Command::Events(args) => events::events(&args, clock, &socket)?,
         Command::Demo(args) => return Err(demo::demo(&args).into()),
         Command::Play => return Err(demo::play().into()),
         Command::Doctor(args) => doctor::doctor(&args, &socket)?,

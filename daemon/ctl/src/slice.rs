@@ -4,7 +4,6 @@ mod listing;
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
 use tranche_domain::compute::Priority;
@@ -20,15 +19,15 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 use crate::owners::Owners;
-use crate::when;
+use crate::when::{self, Clock};
 
 /// Carries out a command with the daemon at `socket`.
-pub fn slice(command: SliceCommand, socket: &Path) -> Result<(), Failure> {
+pub fn slice(command: SliceCommand, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     match command {
         SliceCommand::Create(args) => create(&mut daemon, args),
         SliceCommand::List(args) => list(&mut daemon, &args),
-        SliceCommand::Show(args) => show(&mut daemon, args),
+        SliceCommand::Show(args) => show(&mut daemon, args, clock),
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
         SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
         SliceCommand::Thaw(args) => freeze(&mut daemon, &args, false),
@@ -118,13 +117,13 @@ fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
     listing::of(slices, &owners).print(args)
 }
 
-fn show(daemon: &mut Daemon, args: ShowArgs) -> Result<(), Failure> {
+fn show(daemon: &mut Daemon, args: ShowArgs, clock: Clock) -> Result<(), Failure> {
     let slice = find(daemon.snapshot()?, args.name)?;
     if args.output.json {
         return out::json(&slice);
     }
     let owners = Owners::of(daemon, std::slice::from_ref(&slice));
-    out::print(&describe(&slice, &owners))
+    out::print(&describe(&slice, &owners, clock))
 }
 
 /// The slice with this name, or an error that lists the existing ones.
@@ -134,8 +133,7 @@ fn find(node: NodeView, wanted: SliceName) -> Result<SliceView, Failure> {
     found.ok_or(Failure::NoSuchSlice { wanted, there_are })
 }
 
-fn describe(slice: &SliceView, owners: &Owners) -> String {
-    let created = UNIX_EPOCH + Duration::from_millis(slice.created_unix_ms);
+fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<10}{value}").expect("a string takes every text");
@@ -185,7 +183,7 @@ fn describe(slice: &SliceView, owners: &Owners) -> String {
     }
     let (owner, uid) = (owners.user(slice), slice.owner_uid.to_string());
     line("owner", if owner == uid { format!("user {uid}") } else { format!("{owner} (uid {uid})") });
-    line("created", humantime::format_rfc3339_seconds(created).to_string());
+    line("created", clock.seconds(when::at(slice.created_unix_ms)));
     line("ends", listing::lifetime(slice).into());
     for process in &slice.processes {
         line("process", process_line(process));
@@ -236,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_described_line_by_line() {
-        let text = describe(&sample::node().slices[1], &sample::owners());
+        let text = describe(&sample::node().slices[1], &sample::owners(), Clock::Utc);
         assert_eq!(
             text,
             "slice     frac05\n\

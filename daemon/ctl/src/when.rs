@@ -2,6 +2,41 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Clock of the user, by which times are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time zone of this process.
+    #[default]
+    Local,
+    /// UTC, which has no summer time.
+    Utc,
+}
+
+impl Clock {
+    /// A point in RFC 3339, in seconds and with the zone's offset: `2026-01-02T04:04:50+01:00`.
+    pub fn seconds(self, time: SystemTime) -> String {
+        self.shown(time, "%Y-%m-%dT%H:%M:%S")
+    }
+
+    /// Like [`Clock::seconds`], in milliseconds.
+    pub fn millis(self, time: SystemTime) -> String {
+        self.shown(time, "%Y-%m-%dT%H:%M:%S%.3f")
+    }
+
+    fn shown(self, time: SystemTime, format: &str) -> String {
+        let zone = match self {
+            Self::Local => TimeZone::system(),
+            Self::Utc => TimeZone::UTC,
+        };
+        let moment = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(zone);
+        let offset = if moment.offset().is_zero() { "Z" } else { "%:z" };
+        moment.strftime(&format!("{format}{offset}")).to_string()
+    }
+}
+
 /// Duration in its two largest units: `3d 4h`, `5m 6s`.
 pub fn short(duration: Duration) -> String {
     units(Duration::from_secs(duration.as_secs()), 2)
@@ -49,6 +84,17 @@ mod tests {
         assert_eq!(short(Duration::from_millis(5_900)), "5s");
         assert_eq!(short(Duration::from_secs(400 * 86_400)), "400d");
         assert_eq!(short(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn times_have_the_offset_of_their_zone() {
+        let time = at(1_767_323_090_007);
+        assert_eq!(Clock::Utc.seconds(time), "2026-01-02T03:04:50Z");
+        assert_eq!(Clock::Utc.millis(time), "2026-01-02T03:04:50.007Z");
+        let berlin = TimeZone::fixed(jiff::tz::offset(1));
+        let moment = Timestamp::try_from(time).unwrap().to_zoned_datetime(berlin);
+        assert_eq!(moment.strftime("%H:%M%:z").to_string(), "04:04+01:00");
+        assert!(Clock::Local.seconds(time).starts_with("2026-01-0"));
     }
 
     #[test]

@@ -129,11 +129,11 @@ pub struct SubmitArgs {
     /// Name of the job, unique in the project
     #[arg(value_name = "NAME")]
     pub name: JobName,
-    /// Project whose quota applies [default: the one selected by `tranche project set`]
-    #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
+    /// Project whose quota applies [default: that of `tranche project set`] [env: TRANCHE_PROJECT]
+    #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
-    /// Part of one GPU, such as 0.5, or whole GPUs of one island, such as 2, for each member
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
+    /// For each member, part of one GPU, such as 0.5, 50% or 1/2, or whole GPUs of one island
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share)]
     pub share: Share,
     /// Interactive job: never preempted, and must fit within the project's quota
     #[arg(long)]
@@ -188,8 +188,8 @@ pub struct SubmitArgs {
 /// `tranche list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Jobs of this project [default: the one selected by `tranche project set`, or all]
-    #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
+    /// Jobs of this project [default: that of `tranche project set`, or all] [env: TRANCHE_PROJECT]
+    #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// Jobs of all projects
     #[arg(short = 'A', long, conflicts_with = "project")]
@@ -208,8 +208,8 @@ pub struct JobArgs {
     /// Name of the job
     #[arg(value_name = "NAME")]
     pub name: JobName,
-    /// Project of the job [default: the one selected by `tranche project set`]
-    #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
+    /// Project of the job [default: the one selected by `tranche project set`] [env: TRANCHE_PROJECT]
+    #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
 }
 
@@ -258,8 +258,8 @@ pub struct DeleteJobsArgs {
     /// Names of the jobs
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<JobName>,
-    /// Project of the jobs [default: the one selected by `tranche project set`]
-    #[arg(short = 'p', long, env = "TRANCHE_PROJECT", hide_env_values = true, value_name = "PROJECT")]
+    /// Project of the jobs [default: the one selected by `tranche project set`] [env: TRANCHE_PROJECT]
+    #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// Output format: text or JSON
     #[command(flatten)]

@@ -36,7 +36,7 @@ impl ListingArgs {
     }
 }
 
-/// Form of a list.
+/// Form in which a list is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ListForm {
     /// A table with all columns, as wide as its content

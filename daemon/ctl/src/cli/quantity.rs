@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use tranche_domain::compute::{BadLatency, Latency, Priority};
-use tranche_domain::request::{Fraction, Share};
+use tranche_domain::request::{BadShare, Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
 
 /// Memory: `16Gi`, `16GiB`, `16G`, `512M`, or bytes. At least 1 MiB.
@@ -22,6 +22,45 @@ pub(super) fn memory(text: &str) -> Result<Bytes, String> {
         }
         bytes => Ok(bytes),
     }
+}
+
+/// Amount of GPUs: `0.5`, `2`, `50%` or `1/2`; a fraction is rounded down to a thousandth.
+pub(super) fn share(text: &str) -> Result<Share, String> {
+    let text = text.trim();
+    let decimal = match (text.strip_suffix('%'), text.split_once('/')) {
+        (Some(percent), _) => of_percent(percent.trim_end()),
+        (None, Some((part, whole))) => of_parts(part.trim(), whole.trim()),
+        (None, None) => Some(text.to_owned()),
+    };
+    let decimal = decimal.ok_or_else(|| {
+        format!(
+            "{text:?} is no part of a GPU: write 0.5, 50% or 1/2, below a whole one, or whole GPUs such as 2"
+        )
+    })?;
+    decimal.parse().map_err(|bad: BadShare| bad.to_string())
+}
+
+/// `0.5` from `50`; `None` if it is not above 0 and at most 100, or has more than one decimal.
+fn of_percent(percent: &str) -> Option<String> {
+    let permille = compute(&format!("{percent}%")).ok()?.get();
+    let is_exact =
+        percent.split_once('.').is_none_or(|(_, decimals)| decimals.trim_end_matches('0').len() <= 1);
+    is_exact.then(|| of_permille(permille))
+}
+
+/// `0.333` from `1` and `3`; `None` if it is not above 0 and at most 1.
+fn of_parts(part: &str, whole: &str) -> Option<String> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (part, whole) = (
+        part.parse::<u32>().ok().filter(|_| digits(part))?,
+        whole.parse::<u32>().ok().filter(|_| digits(whole))?,
+    );
+    let permille = (u64::from(part) * 1000).checked_div(whole.into())?;
+    u32::try_from(permille).ok().filter(|permille| (1..=1000).contains(permille)).map(of_permille)
+}
+
+fn of_permille(permille: u32) -> String {
+    format!("{}.{:03}", permille / 1000, permille % 1000)
 }
 
 /// Upper bound on memory; more than any GPU has, and far below overflow of sums.
@@ -90,7 +129,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, String> {
 
 /// New share of a slice: a fraction only, since whole GPUs cannot be resized.
 pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
-    match text.parse::<Share>().map_err(|bad| bad.to_string())? {
+    match share(text)? {
         Share::Fraction(fraction) => Ok(fraction),
         _ => Err(format!(
             "{text:?} is whole GPUs: a slice is resized within its GPU, to 0.001 to 0.999 of it; \
@@ -129,6 +168,30 @@ mod tests {
         for text in ["0", "0%", "101%", "1.01", "30", "-1%", "%", "", "nan", "inf", "1e-1"] {
             assert!(compute(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parts_of_a_gpu_are_decimals_percentages_and_fractions() {
+        let as_text = |text: &str| share(text).map(|share| share.to_string());
+        for (text, expected) in [
+            ("0.5", "0.5"),
+            ("50%", "0.5"),
+            ("12.5 %", "0.125"),
+            ("1/2", "0.5"),
+            ("1/3", "0.333"),
+            ("100%", "1"),
+            ("4/4", "1"),
+            ("2", "2"),
+        ] {
+            assert_eq!(as_text(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in [
+            "0%", "101%", "150%", "0.01%", "33.33%", "1/0", "3/2", "0/2", "1/2000", "+1/2", "a/b", "/", "%",
+            "-1/2", "",
+        ] {
+            assert!(share(text).is_err(), "{text}");
+        }
+        assert!(share("1.5").unwrap_err().contains("never straddles"));
     }
 
     #[test]

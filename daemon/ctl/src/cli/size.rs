@@ -14,8 +14,8 @@ use super::quantity;
 /// Size, place and bounds of a slice.
 #[derive(Args, Clone, Debug)]
 pub struct SizeArgs {
-    /// Part of one GPU, such as 0.5, or whole GPUs, such as 2
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true)]
+    /// Part of one GPU, such as 0.5, 50% or 1/2, or whole GPUs, such as 2
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share)]
     pub share: Option<Share>,
     /// Memory on each GPU, such as 16Gi; alone, the compute share follows from it
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::memory)]

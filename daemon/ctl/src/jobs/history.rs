@@ -6,7 +6,7 @@ mod step;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tranche_domain::jobs::MilliGpus;
 use tranche_rpc::v1::HistoryPoint;
@@ -17,10 +17,11 @@ use crate::errors::Failure;
 use crate::out;
 use crate::table::Page;
 use crate::terminal::Canvas;
+use crate::when::{self, Clock};
 use step::Step;
 
 /// Prints the history in the requested form.
-pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
+pub fn history(args: &HistoryArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let now = unix_ms(SystemTime::now());
     let since =
         args.since.map_or(0, |since| now.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(now)));
@@ -33,7 +34,7 @@ pub fn history(args: &HistoryArgs, socket: &Path) -> Result<(), Failure> {
         () if steps.is_empty() => out::print("no project had a GPU in that time"),
         () => {
             let mut page = Page::on(Canvas::of_stdout());
-            steps.iter().for_each(|step| page.line(&line(step)));
+            steps.iter().for_each(|step| page.line(&line(step, clock)));
             out::page(&page)
         }
     }
@@ -77,8 +78,8 @@ fn csv(steps: &[Step]) -> String {
     text
 }
 
-fn line(Step { time_unix_ms, who, gpus }: &Step) -> String {
-    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(*time_unix_ms));
+fn line(Step { time_unix_ms, who, gpus }: &Step, clock: Clock) -> String {
+    let time = clock.seconds(when::at(*time_unix_ms));
     format!("{time} {who}: {gpus} GPUs")
 }
 

@@ -133,8 +133,22 @@ fn made(daemon: &mut Daemon) -> Result<Vec<ProjectName>, Failure> {
     Ok(made.map(|view| view.project.name).collect())
 }
 
-/// The selected default project.
+/// Variable with the project of a shell; an empty one counts as absent.
+const PROJECT: &str = "TRANCHE_PROJECT";
+
+/// The project of the environment.
+fn of_environment() -> Result<Option<ProjectName>, Failure> {
+    let Some(value) = env::var_os(PROJECT).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let name = value.to_str().and_then(|name| name.parse().ok());
+    let bad = || Failure::Environment(format!("{PROJECT} is {value:?}, which is no name of a project"));
+    name.map(Some).ok_or_else(bad)
+}
+
+/// The project of the environment, or else the selected default project.
 pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure> {
+    if let Some(name) = of_environment()? {
+        return Ok(Some(name));
+    }
     let Some(path) = file() else { return Ok(None) };
     let text = fs::read_to_string(&path).unwrap_or_default();
     let Ok(name) = text.trim().parse::<ProjectName>() else { return Ok(None) };

@@ -1,21 +1,19 @@
 //! Descriptions of single jobs, with their members.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use tranche_domain::jobs::{JobView, MemberView};
+use tranche_domain::jobs::{JobState, JobView, MemberView};
 use tranche_domain::text::visible;
 
 use super::listing::{devices, state};
 use crate::table::{Cell, Column, Page, or_dash, printable};
 use crate::terminal::Canvas;
 use crate::users::user;
-use crate::when;
+use crate::when::{self, Clock};
 
 /// A job in detail.
-pub(super) fn description(job: &JobView, canvas: Canvas) -> Page {
-    let time = |unix_ms: u64| {
-        humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
-    };
+pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
+    let time = |unix_ms: u64| clock.seconds(when::at(unix_ms));
     let mut lines = vec![
         ("Name", job.name.to_string()),
         ("Project", job.project.to_string()),
@@ -35,7 +33,10 @@ pub(super) fn description(job: &JobView, canvas: Canvas) -> Page {
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
         ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),
         ("Submitted", time(job.submitted_unix_ms)),
+        ("Started", started(job).map(time).unwrap_or_default()),
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
+        ("Waited", waited(job).map(when::short).unwrap_or_default()),
+        ("Ran", ran(job).map(when::short).unwrap_or_default()),
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
         ("Command", printable(&job.command.join(" "))),
         ("Folder", printable(&job.workdir)),
@@ -48,6 +49,27 @@ pub(super) fn description(job: &JobView, canvas: Canvas) -> Page {
         page.table(&MEMBERS, &job.members.iter().map(member).collect::<Vec<_>>());
     }
     page
+}
+
+/// Time of the latest start of a member.
+fn started(job: &JobView) -> Option<u64> {
+    job.members.iter().filter_map(|member| member.started_unix_ms).max()
+}
+
+/// Time between submission and the start, of a job that was started once.
+fn waited(job: &JobView) -> Option<Duration> {
+    let is_first = job.members.iter().all(|member| member.starts <= 1);
+    let start = job.members.iter().filter_map(|member| member.started_unix_ms).min()?;
+    is_first.then(|| Duration::from_millis(start.saturating_sub(job.submitted_unix_ms)))
+}
+
+/// Time between the latest start and the end, or now for a job that runs.
+fn ran(job: &JobView) -> Option<Duration> {
+    let start = started(job)?;
+    match job.ended_unix_ms {
+        Some(end) => Some(Duration::from_millis(end.saturating_sub(start))),
+        None => (job.state == JobState::Running).then(|| when::since(start, SystemTime::now())),
+    }
 }
 
 const MEMBERS: [Column; 7] = [
@@ -76,13 +98,12 @@ fn member(member: &MemberView) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::sample;
-    use tranche_domain::jobs::JobState;
 
     #[test]
     fn absent_values_take_no_line() {
         let url = Some("http://host:8888/?token=x".into());
         let job = JobView { state: JobState::Running, url, ..sample::job("a", "jupyter") };
-        let page = description(&job, Canvas::PLAIN);
+        let page = description(&job, Clock::Utc, Canvas::PLAIN);
         let text = page.text();
         assert!(!text.contains("Ended") && !text.contains("Command"), "{text}");
         assert!(text.contains("URL       http://host"), "{text}");

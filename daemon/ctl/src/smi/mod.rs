@@ -21,6 +21,7 @@ use crate::out;
 use crate::owners::Owners;
 use crate::table::Page;
 use crate::terminal::Canvas;
+use crate::when::Clock;
 use query::{GPU_FIELDS, Query, SLICE_FIELDS};
 use table::Onlooker;
 pub(crate) use table::state;
@@ -48,7 +49,7 @@ impl Picture {
 }
 
 /// Carries out `tranche smi` with the daemon at `socket`.
-pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
+pub fn smi(args: &SmiArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     if args.help_query_slice {
         return out::print(&query::help(&SLICE_FIELDS));
     }
@@ -57,11 +58,11 @@ pub fn smi(args: &SmiArgs, socket: &Path) -> Result<(), Failure> {
     }
     let picture = Picture::of(args)?;
     let mut daemon = Daemon::connect(socket)?;
-    let Some(seconds) = args.every else { return look(&mut daemon, &picture)?.print("") };
+    let Some(seconds) = args.every else { return look(&mut daemon, &picture, clock)?.print("") };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
         // Written in one piece, so that the terminal does not flicker.
-        look(&mut daemon, &picture)?.print(before)?;
+        look(&mut daemon, &picture, clock)?.print(before)?;
         sleep(Duration::from_secs(seconds.get().into()));
     }
 }
@@ -82,7 +83,7 @@ impl Drawn {
     }
 }
 
-fn look(daemon: &mut Daemon, picture: &Picture) -> Result<Drawn, Failure> {
+fn look(daemon: &mut Daemon, picture: &Picture, clock: Clock) -> Result<Drawn, Failure> {
     let slice = own_slice(daemon)?;
     let node = seen_from(slice.as_ref(), daemon.snapshot()?)?;
     match picture {
@@ -91,7 +92,10 @@ fn look(daemon: &mut Daemon, picture: &Picture) -> Result<Drawn, Failure> {
             // Other users' jobs are not visible from inside a slice.
             let owners = if slice.is_some() { Owners::default() } else { Owners::of(daemon, &node.slices) };
             let (inside, canvas) = (slice.as_ref(), Canvas::of_stdout());
-            Ok(Drawn::Page(table::render(&node, &Onlooker { version, inside, now, owners: &owners, canvas })))
+            Ok(Drawn::Page(table::render(
+                &node,
+                &Onlooker { version, inside, now, clock, owners: &owners, canvas },
+            )))
         }
         Picture::Json => out::as_json(&node).map(Drawn::Text),
         Picture::Query(query) => Ok(Drawn::Text(query.answer(&node))),

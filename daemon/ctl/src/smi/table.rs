@@ -10,7 +10,7 @@ use super::parts::by_gpu;
 use crate::owners::Owners;
 use crate::table::{Cell, Column, Page, Section, Tint, or_dash};
 use crate::terminal::Canvas;
-use crate::when;
+use crate::when::{self, Clock};
 
 mod waiting;
 mod who;
@@ -22,6 +22,7 @@ pub(super) struct Onlooker<'a> {
     /// The slice that the display is restricted to, if any.
     pub(super) inside: Option<&'a SliceName>,
     pub(super) now: SystemTime,
+    pub(super) clock: Clock,
     /// Users and jobs of the slices.
     pub(super) owners: &'a Owners,
     /// Bounds of the output.
@@ -31,7 +32,7 @@ pub(super) struct Onlooker<'a> {
 /// Renders `node` as tables.
 pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> Page {
     let mut page = Page::on(onlooker.canvas);
-    page.line(&humantime::format_rfc3339_seconds(onlooker.now).to_string());
+    page.line(&onlooker.clock.seconds(onlooker.now));
     page.boxed(&header(node, onlooker));
     gpus(&mut page, node, onlooker.inside);
     section(&mut page, slices(node, onlooker.owners));
@@ -201,7 +202,8 @@ mod tests {
     fn on(node: &NodeView, inside: Option<&SliceName>, canvas: Canvas) -> String {
         let now = when::at(1_767_323_090_000);
         let node = NodeView { daemon_version: "0.1.0".into(), ..node.clone() };
-        let onlooker = Onlooker { version: "0.1.0", inside, now, owners: &sample::owners(), canvas };
+        let clock = Clock::Utc;
+        let onlooker = Onlooker { version: "0.1.0", inside, now, clock, owners: &sample::owners(), canvas };
         render(&node, &onlooker).text().to_owned()
     }
 

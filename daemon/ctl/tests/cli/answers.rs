@@ -4,6 +4,7 @@ use tranche_domain::units::Bytes;
 use tranche_rpc::v1;
 
 use crate::daemon::Answers;
+use crate::jobs_service::Fixed;
 
 pub(crate) const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
@@ -22,6 +23,45 @@ pub(crate) fn willing() -> Answers {
         who_am_i: None,
         events: Vec::new(),
     }
+}
+
+/// Two jobs, one of which is idle in slice `frac05`, and their projects.
+pub(crate) fn jobs() -> Fixed {
+    let member = v1::MemberView {
+        state: v1::JobState::Running.into(),
+        gpus: vec![0],
+        slice: Some("frac05".into()),
+        starts: 1,
+        started_unix_ms: Some(1_767_323_110_000),
+        idle_ms: Some(754_000),
+        ..Default::default()
+    };
+    let job = |project: &str, name: &str| v1::JobView {
+        project: project.into(),
+        name: name.into(),
+        state: v1::JobState::Pending.into(),
+        milligpus_of_member: 500,
+        parallelism: 1,
+        completions: 1,
+        submitted_unix_ms: 1_767_323_045_000,
+        ..Default::default()
+    };
+    let running = v1::JobView { state: member.state, members: vec![member], ..job("vision", "train") };
+    let waiting = v1::JobView { submitted_unix_ms: 1_777_000_000_000, ..job("speech", "evaluate") };
+    let project = |name: &str, quota: u32| v1::ProjectView {
+        name: name.into(),
+        quota_milligpus: quota,
+        ..Default::default()
+    };
+    let vision = v1::ProjectView {
+        allocated_milligpus: 500,
+        idle_milligpus: 500,
+        running_jobs: 1,
+        member_uids: vec![0],
+        ..project("vision", 4000)
+    };
+    let speech = v1::ProjectView { queued_jobs: 1, ..project("speech", 2000) };
+    Fixed { jobs: vec![running, waiting], projects: vec![vision, speech] }
 }
 
 /// A library that every program has loaded already: preloading it changes nothing.
@@ -81,6 +121,7 @@ fn slice() -> v1::SliceView {
             command: "trainer".into(),
             used_bytes: vec![Bytes::mib(1000).get()],
         }],
+        idle_ms: Some(754_000),
         ..Default::default()
     }
 }

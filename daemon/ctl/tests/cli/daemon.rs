@@ -10,6 +10,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tranche_rpc::v1;
+use tranche_rpc::v1::jobs_server::JobsServer;
 use tranche_rpc::v1::node_server::{Node, NodeServer};
 
 use crate::answers;
@@ -62,7 +63,8 @@ impl Daemon {
             let _inside = runtime.enter();
             UnixListener::bind(folder.path().join("tranched.sock")).unwrap()
         };
-        let server = Server::builder().add_service(NodeServer::new(script));
+        let jobs = JobsServer::new(answers::jobs());
+        let server = Server::builder().add_service(NodeServer::new(script)).add_service(jobs);
         runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         Self { folder, asked, _runtime: runtime }
     }

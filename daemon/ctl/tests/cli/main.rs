@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod answers;
+mod completion;
 mod daemon;
 mod events;
+mod jobs_service;
+mod lists;
 mod refusals;
 mod run;
 mod signals;

@@ -168,9 +168,9 @@ fn completions_and_man_pages_are_written() {
         assert_eq!(Ending::of(command.arg(&out)).printed(), "");
     }
     let text = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap();
-    assert!(text("completions/tranche.bash").contains("--query-slice"));
-    assert!(text("completions/_tranche").contains("doctor"));
-    assert!(text("completions/tranche.fish").contains("smi"));
+    assert!(text("completions/tranche.bash").contains("TRANCHE_COMPLETE=\"bash\""));
+    assert!(text("completions/_tranche").contains("TRANCHE_COMPLETE"));
+    assert!(text("completions/tranche.fish").contains("TRANCHE_COMPLETE"));
     assert!(text("man/tranche-run.1").contains("16Gi"));
     assert!(text("man/tranche.1").contains("tranche"));
     assert!(!text("man/tranche.1").contains("generate"), "it is for `make`, not for people");

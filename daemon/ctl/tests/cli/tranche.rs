@@ -7,7 +7,9 @@ use std::process::{Command, Output};
 /// `tranche` with the daemon at `socket`, in an environment outside any slice.
 pub(crate) fn tranche(socket: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tranche"));
-    for variable in ["TRANCHE_SLICE_SOCKET", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "COLUMNS"] {
+    for variable in
+        ["TRANCHE_SLICE_SOCKET", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "COLUMNS", "TRANCHE_PROJECT"]
+    {
         command.env_remove(variable);
     }
     command.env("TRANCHE_SOCKET", socket).args(arguments);

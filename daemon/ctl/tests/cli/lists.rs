@@ -1,0 +1,100 @@
+//! Lists of jobs, slices, GPUs and projects: forms, order, filters, times.
+
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::tranche::{Ending, ending, tranche};
+
+fn printed(daemon: &Daemon, words: &[&str]) -> String {
+    ending(&daemon.socket(), words).printed()
+}
+
+#[test]
+fn lists_have_names_csv_and_json() {
+    let daemon = Daemon::new();
+    assert_eq!(printed(&daemon, &["list", "-A", "-o", "name"]), "train\nevaluate\n");
+    assert_eq!(printed(&daemon, &["slice", "list", "-o", "name"]), "frac05\n");
+    assert_eq!(printed(&daemon, &["gpu", "list", "-o", "name"]), "0\n");
+    assert_eq!(printed(&daemon, &["project", "list", "-o", "name"]), "vision\nspeech\n");
+    let csv = printed(&daemon, &["project", "list", "-o", "csv"]);
+    assert_eq!(
+        csv,
+        "project,allocated,idle,quota,weight,running,queued,members\nvision,0.5,0.5,4,-,1,0,root\nspeech,0,0,2,-,0,1,-\n"
+    );
+    for words in [&["list", "-A"][..], &["slice", "list"], &["gpu", "list"], &["project", "list"]] {
+        let json = printed(&daemon, &[words, &["--json"]].concat());
+        assert_eq!(json, printed(&daemon, &[words, &["-o", "json"]].concat()));
+        assert!(serde_json::from_str::<Value>(&json).unwrap().is_array(), "{json}");
+        ending(&daemon.socket(), &[words, &["--json", "-o", "csv"]].concat()).refused(2, &["--json"]);
+    }
+}
+
+#[test]
+fn lists_are_filtered_and_sorted() {
+    let daemon = Daemon::new();
+    let names = |words: &[&str]| printed(&daemon, &[&["list", "-A", "-o", "name"], words].concat());
+    assert_eq!(names(&["--filter", "state=idle"]), "train\n");
+    assert_eq!(names(&["--filter", "user=root", "--filter", "project=speech"]), "evaluate\n");
+    assert_eq!(names(&["--filter", "gpu=0"]), "train\n");
+    assert_eq!(names(&["--filter", "gpu=7"]), "");
+    assert_eq!(names(&["--sort", "name"]), "evaluate\ntrain\n");
+    assert_eq!(names(&["--sort", "Age"]), "evaluate\ntrain\n");
+    let list = |words: &[&str]| ending(&daemon.socket(), &[&["slice", "list"], words].concat());
+    list(&["--filter", "colour=red"]).refused(2, &["\"colour\"", "name, state, user, project, gpu"]);
+    list(&["--filter", "red"]).refused(2, &["KEY=VALUE"]);
+    list(&["--sort", "size"]).refused(2, &["\"size\"", "slice, user, project/job"]);
+}
+
+#[test]
+fn users_jobs_and_idle_time_are_shown() {
+    let daemon = Daemon::new();
+    let smi = printed(&daemon, &["smi"]);
+    assert!(smi.contains("| frac05 | root | vision/train |") && smi.contains("| idle 12m |"), "{smi}");
+    assert!(printed(&daemon, &["slice", "list"]).contains("| frac05 | root | vision/train |"));
+    let shown = printed(&daemon, &["slice", "show", "frac05"]);
+    assert!(
+        shown.contains("job       vision/train\n") && shown.contains("owner     root (uid 0)\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("idle      for 12m\n"), "{shown}");
+    assert!(printed(&daemon, &["gpu", "list"]).contains("| root  |"));
+    let list = printed(&daemon, &["list", "-A"]);
+    assert!(list.contains("| Running, idle 12m |") && list.contains("| root |"), "{list}");
+    let job = printed(&daemon, &["describe", "train", "-p", "vision"]);
+    for part in ["Idle      for 12m\n", "Started   ", "Waited    1m 5s\n", "Ran       "] {
+        assert!(job.contains(part), "{part} is missing from\n{job}");
+    }
+}
+
+#[test]
+fn project_of_the_environment_counts_unless_another_is_named_or_it_is_empty() {
+    let daemon = Daemon::new();
+    let list = |project: &str, words: &[&str]| {
+        let mut command = tranche(&daemon.socket(), &[&["list", "-o", "name"], words].concat());
+        Ending::of(
+            command.env("TRANCHE_PROJECT", project).env("TRANCHE_PROJECT_FILE", "/nonexistent/project"),
+        )
+    };
+    assert_eq!(list("speech", &[]).printed(), "evaluate\n");
+    assert_eq!(list("speech", &["-A"]).printed(), "train\nevaluate\n");
+    assert_eq!(list("speech", &["-p", "vision"]).printed(), "train\n");
+    assert_eq!(list("", &[]).printed(), "train\nevaluate\n");
+    list("a/b", &[]).refused(1, &["TRANCHE_PROJECT", "no name of a project"]);
+}
+
+#[test]
+fn times_are_local_or_utc() {
+    let daemon = Daemon::new();
+    let history = |zone: &str, words: &[&str]| {
+        Ending::of(tranche(&daemon.socket(), &[&["history"], words].concat()).env("TZ", zone)).printed()
+    };
+    assert_eq!(history("<+05>-5", &[]), "2026-01-02T08:04:05+05:00 vision: 0.5 GPUs\n");
+    assert_eq!(history("<+05>-5", &["--utc"]), "2026-01-02T03:04:05Z vision: 0.5 GPUs\n");
+    assert_eq!(history("UTC", &[]), "2026-01-02T03:04:05Z vision: 0.5 GPUs\n");
+}
+
+#[test]
+fn no_colours_reach_a_pipe() {
+    let daemon = Daemon::new();
+    assert!(!printed(&daemon, &["list", "-A"]).contains('\x1b'));
+}
