@@ -79,6 +79,8 @@ pages() {
     done
     "$BUILT/tranched" --manual >"$work/tranched.toml.5"
     put 644 "$work/tranched.toml.5" "$PREFIX/share/man/man5/tranched.toml.5"
+    "$BUILT/tranched" --manual=8 >"$work/tranched.8"
+    put 644 "$work/tranched.8" "$PREFIX/share/man/man8/tranched.8"
 }
 
 licences() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser, ValueEnum};
 use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::{Address, BoundListener};
@@ -16,7 +16,7 @@ use tranche_inventory::Driver;
 use tranche_privileged::Account;
 
 use crate::config::check_log;
-use crate::config::manual::{manual, template};
+use crate::config::manual::{manual, manual_of_daemon, template};
 use crate::jobs::job_runner_beside;
 use crate::{
     Config, ConfigSource, Configured, Contexts, DaemonPaths, DaemonScope, Documents, ManagedGpus, SetLog,
@@ -43,9 +43,9 @@ pub struct DaemonOptions {
     /// Print a configuration file with every key, its help and its default, and exit
     #[arg(long)]
     pub template: bool,
-    /// Print the man page of the configuration file, in roff, and exit
-    #[arg(long)]
-    pub manual: bool,
+    /// Print a man page in roff, and exit: 5 is that of the configuration file, 8 that of tranched
+    #[arg(long, value_name = "SECTION", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    pub manual: Option<ManualSection>,
     /// NVML's library, where it is not the system's
     #[arg(long, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
@@ -55,6 +55,17 @@ pub struct DaemonOptions {
     /// Let every process open the GPUs again, as `only_slices` forbade, and exit
     #[arg(long)]
     pub open_gpus: bool,
+}
+
+/// A section of the manual with a page about the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ManualSection {
+    /// `tranched.toml(5)`
+    #[value(name = "5")]
+    Configuration,
+    /// `tranched(8)`
+    #[value(name = "8")]
+    Daemon,
 }
 
 type Failed = Box<dyn std::error::Error>;
@@ -97,8 +108,12 @@ impl DaemonOptions {
     fn run(self) -> Result<(), Failed> {
         // The parent process may have blocked signals that this process and its threads need.
         SigSet::empty().thread_set_mask()?;
-        if self.template || self.manual {
-            let text = if self.manual { manual() } else { template() };
+        if self.template || self.manual.is_some() {
+            let text = match self.manual {
+                Some(ManualSection::Configuration) => manual(),
+                Some(ManualSection::Daemon) => manual_of_daemon(&Self::command()),
+                None => template(),
+            };
             return Ok(io::stdout().write_all(text.as_bytes())?);
         }
         let (check, open_gpus) = (self.check, self.open_gpus);

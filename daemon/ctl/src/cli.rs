@@ -84,7 +84,7 @@ pub enum Command {
     Project(ProjectCommand),
     /// Show GPUs, their slices and the processes in them
     Smi(SmiArgs),
-    /// Show events: slices created and deleted, rejected requests, faults and violations
+    /// Show events: slices, rejected requests, faults and violations
     Events(EventsArgs),
     /// Run two programs on one GPU, and check what each of them sees
     Demo(DemoArgs),

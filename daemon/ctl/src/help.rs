@@ -39,8 +39,13 @@ fn advised(error: &clap::Error) -> Option<clap::Error> {
         return None;
     }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    let text = format!("error: there is no command '{word}': {}\n", advice(word)?);
+    let text = format!("there is no command '{word}': {}\n", advice(word)?);
     Some(clap::Error::raw(ErrorKind::InvalidSubcommand, text))
+}
+
+/// Commands under the same heading as this one.
+pub fn relatives(name: &str) -> &'static [&'static str] {
+    GROUPS.iter().find(|(_, names)| names.contains(&name)).map_or(&[], |(_, names)| names)
 }
 
 /// The definition of the command line, the source of parsing, help, completions and man pages.

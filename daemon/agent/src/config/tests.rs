@@ -1,4 +1,4 @@
-use super::manual::manual;
+use super::manual::{manual, manual_of_daemon};
 use super::*;
 use tranche_domain::id::GpuSelector;
 
@@ -106,6 +106,15 @@ fn manual_has_each_key_with_its_default_and_no_stray_request() {
     let known = [".TH", ".SH", ".TP", ".ie", ".el", ".ds"];
     let mut requests = page.lines().filter(|line| line.starts_with(['.', '\'']));
     assert!(requests.all(|line| known.iter().any(|known| line.starts_with(known))), "{page}");
+}
+
+#[test]
+fn manual_of_the_daemon_has_each_option() {
+    let command = <crate::cli::DaemonOptions as clap::CommandFactory>::command();
+    let page = manual_of_daemon(&command);
+    for part in ["tranched 8", "\\fB\\-\\-runtime\\-dir\\fR DIR", "\\fB\\-\\-check\\fR", "SIGHUP", "(5)"] {
+        assert!(page.contains(part), "{part} is missing: {page}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::help::{Example, examples};
+use crate::help::{Example, examples, relatives};
 
 /// Commands whose exit status is that of a program.
 const RUNNERS: [&str; 3] = ["tranche-run", "tranche-exec", "tranche-bash"];
@@ -70,8 +70,11 @@ fn exit_status(page: &str) -> &'static str {
 }
 
 fn see_also(roff: &mut Roff, command: &Command, parent: Option<&Command>) {
-    let related = parent.into_iter().flat_map(Command::get_subcommands).chain(command.get_subcommands());
-    let related = related.filter(|sub| !sub.is_hide_set()).map(name);
+    let siblings = parent.into_iter().flat_map(Command::get_subcommands);
+    let is_top = parent.is_some_and(|parent| name(parent) == "tranche");
+    let group = relatives(command.get_name());
+    let siblings = siblings.filter(|sub| !is_top || group.contains(&sub.get_name()));
+    let related = siblings.chain(command.get_subcommands()).filter(|sub| !sub.is_hide_set()).map(name);
     let above = parent.map(name).into_iter().chain(["tranche"]);
     let mut pages: Vec<&str> = above.chain(related).filter(|page| *page != name(command)).collect();
     pages.sort_unstable();
