@@ -37,6 +37,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
         ("Waited", waited(job).map(when::short).unwrap_or_default()),
         ("Ran", ran(job).map(when::short).unwrap_or_default()),
+        ("Exit code", exit_code(job).unwrap_or_default()),
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
         ("Command", printable(&job.command.join(" "))),
         ("Folder", printable(&job.workdir)),
@@ -49,6 +50,18 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         page.table(&MEMBERS, &job.members.iter().map(member).collect::<Vec<_>>());
     }
     page
+}
+
+/// Exit code of a job with one member that has ended by itself.
+fn exit_code(job: &JobView) -> Option<String> {
+    let reason = match job.state {
+        JobState::Succeeded if job.completions == 1 => return Some("0".into()),
+        JobState::Failed if job.completions == 1 => &job.reason,
+        _ => return None,
+    };
+    let (_, code) = reason.split_once("exited with status ")?;
+    let digits: String = code.chars().take_while(char::is_ascii_digit).collect();
+    Some(digits).filter(|digits| !digits.is_empty())
 }
 
 /// Time of the latest start of a member.
@@ -98,6 +111,21 @@ fn member(member: &MemberView) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::sample;
+
+    #[test]
+    fn exit_code_is_that_of_a_job_with_one_member() {
+        let failed = |reason: &str| JobView {
+            state: JobState::Failed,
+            reason: reason.into(),
+            ..sample::job("a", "b")
+        };
+        assert_eq!(exit_code(&failed("exited with status 7 after 2 restarts")).as_deref(), Some("7"));
+        assert_eq!(exit_code(&failed("killed by SIGKILL")), None);
+        let ended = JobView { state: JobState::Succeeded, ..sample::job("a", "b") };
+        assert_eq!(exit_code(&ended).as_deref(), Some("0"));
+        assert_eq!(exit_code(&JobView { completions: 2, ..ended }), None);
+        assert_eq!(exit_code(&sample::job("a", "b")), None);
+    }
 
     #[test]
     fn absent_values_take_no_line() {
