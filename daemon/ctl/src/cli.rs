@@ -14,6 +14,7 @@ mod output;
 mod quantity;
 mod size;
 mod slice;
+mod top;
 
 pub use demo::{DemoArgs, DemoGpu};
 pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
@@ -25,6 +26,7 @@ pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
 pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
 pub use size::{Mode, SizeArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
+pub use top::TopArgs;
 
 /// Share GPUs: run programs in slices, submit jobs, and show GPUs and their users
 #[derive(Debug, Parser)]
@@ -84,6 +86,8 @@ pub enum Command {
     Project(ProjectCommand),
     /// Show GPUs, their slices and the processes in them
     Smi(SmiArgs),
+    /// Watch GPUs, slices and the queue on a full screen, and act on them
+    Top(TopArgs),
     /// Show events: slices, rejected requests, faults and violations
     Events(EventsArgs),
     /// Run two programs on one GPU, and check what each of them sees

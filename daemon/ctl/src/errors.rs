@@ -139,6 +139,15 @@ pub enum Failure {
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(std::io::Error),
+    /// A full screen was requested where there is no terminal.
+    #[error(
+        "standard output is no terminal, which `tranche top` needs: `tranche smi` and `tranche list` print once, \
+         `tranche top --once` prints a single frame"
+    )]
+    NoTerminal,
+    /// The terminal could not be read, written or set.
+    #[error("the terminal failed: {0}")]
+    Terminal(std::io::Error),
     /// The async runtime could not be created.
     #[error("cannot prepare to talk to tranched: {0}")]
     Runtime(std::io::Error),

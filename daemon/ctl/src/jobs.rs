@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, ProjectName, Size, Submission,
+    JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, ProjectName, Size, Submission,
     TerminationPolicy,
 };
 use tranche_domain::request::Share;
@@ -239,17 +239,20 @@ pub fn suspend(args: &DescribeArgs, suspended: bool, socket: &Path) -> Result<()
     out::print(&format!("{done} {name} of project {project}"))
 }
 
+/// Stops and deletes a job, and revokes its ticket.
+pub(crate) fn delete_one(daemon: &mut Daemon, project: &ProjectName, name: &JobName) -> Result<(), Failure> {
+    daemon.delete_job(project, name)?;
+    attestation::revoke_job(&daemon.socket, project, name);
+    Ok(())
+}
+
 /// Stops and deletes jobs; continues after a failure.
 pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let project = project::which(&mut daemon, args.project.as_ref())?;
     let (mut deleted, mut failed) = (Vec::new(), Vec::new());
     for name in &args.names {
-        let done = daemon.delete_job(&project, name);
-        if done.is_ok() {
-            attestation::revoke_job(&daemon.socket, &project, name);
-        }
-        match done {
+        match delete_one(&mut daemon, &project, name) {
             Ok(()) if args.output.json => deleted.push(name),
             Ok(()) => out::print(&format!("deleted {name} of project {project}"))?,
             Err(failure) => failed.push(failure),

@@ -26,6 +26,7 @@ pub mod slice;
 pub mod smi;
 pub mod table;
 pub mod terminal;
+pub mod top;
 pub mod users;
 pub mod when;
 
@@ -113,6 +114,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Project(command) => jobs::project(command, &socket)?,
         Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, clock, &socket)?,
+        Command::Top(args) => return top::top(&args, &socket),
         Command::Events(args) => events::events(&args, clock, &socket)?,
         Command::Demo(args) => return Err(demo::demo(&args).into()),
         Command::Play => return Err(demo::play().into()),

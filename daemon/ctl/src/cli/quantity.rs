@@ -72,6 +72,16 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(bad)
 }
 
+/// Interval of a display: `1`, `0.5`, `2s`, `500ms`; 100 ms to 1 h.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let length = seconds.or_else(|| humantime::parse_duration(text).ok());
+    let fits = |length: &Duration| (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(length);
+    length.filter(fits).ok_or_else(|| {
+        format!("{text:?} is no time between two looks: write 1, 0.5, 2s or 500ms, from 100ms to 1h")
+    })
+}
+
 /// Latency target: `5ms`, `2500us`, `1s`; 2 ms to 10 s.
 pub(super) fn latency(text: &str) -> Result<Latency, String> {
     let length = humantime::parse_duration(text)
@@ -199,6 +209,16 @@ mod tests {
         assert_eq!(priority("-7").map(Priority::get), Ok(-7));
         for text in ["", "128", "-129", "1.5", "high", "99999999999"] {
             assert!(priority(text).unwrap_err().contains("-128 to 127"), "{text}");
+        }
+    }
+
+    #[test]
+    fn interval_is_seconds_or_a_duration() {
+        for (text, ms) in [("1", 1000), ("0.5", 500), ("2s", 2000), ("500ms", 500), ("1h", 3_600_000)] {
+            assert_eq!(interval(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "0", "-1", "nan", "inf", "1e300", "99ms", "2h", "soon"] {
+            assert!(interval(text).unwrap_err().contains("100ms to 1h"), "{text}");
         }
     }
 

@@ -15,7 +15,7 @@ use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
 use crate::client::Daemon;
 use crate::errors::{self, Failure};
 use crate::out;
-pub(super) use crate::users::user;
+use crate::users::user;
 
 /// Carries out a command.
 pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {

@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
 
-use super::project::user;
 use crate::cli::{ReportArgs, ReportBy};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 use crate::table::{Side, draw, or_dash};
+use crate::users::user;
 use labels::{Labels, date, gpu_hours};
 
 /// Hours of a day.

@@ -14,4 +14,5 @@ mod run;
 mod signals;
 mod slices;
 mod smi;
+mod top;
 mod tranche;

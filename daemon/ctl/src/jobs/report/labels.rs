@@ -8,7 +8,7 @@ use tranche_domain::jobs::{Report, ReportRow};
 
 use crate::client::Daemon;
 use crate::errors::Failure;
-use crate::jobs::project::user;
+use crate::users::user;
 
 /// Date and minute in UTC.
 pub(super) fn date(unix_ms: u64) -> String {

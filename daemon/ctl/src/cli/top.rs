@@ -1,0 +1,33 @@
+//! Arguments of `tranche top`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::quantity;
+
+/// Examples of `tranche top`, below its options.
+const EXAMPLES: &str = "\
+EXAMPLES
+  tranche top                 what GPUs, slices and queue do, each second
+  tranche top -d 5s --mine    your own slices and jobs, every five seconds
+  tranche top --once          a single frame as text, for logs and scripts
+
+KEYS
+  q leaves, ? lists the keys; f freezes or thaws a slice, c cordons a GPU, d deletes a slice or a job.
+  Each of these three asks first.";
+
+/// `tranche top`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// Time between two looks: seconds, or a duration such as 500ms; 100ms to 1h
+    #[arg(short = 'd', long, value_name = "SECS", default_value = "1s", value_parser = quantity::interval)]
+    pub delay: Duration,
+    /// Begin with your own slices and jobs only
+    #[arg(short = 'm', long)]
+    pub mine: bool,
+    /// Print a single frame as text, in the size of COLUMNS and LINES or else of the terminal
+    #[arg(long)]
+    pub once: bool,
+}

@@ -1,0 +1,114 @@
+//! The connection to the daemon, by which scenes are obtained and changes carried out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tranche_domain::id::HostPid;
+use tranche_domain::view::WaitingView;
+
+use super::deed::Deed;
+use super::scene::Scene;
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::users::user;
+
+/// Result of a look or of a change.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The node as it is now.
+    Look(Box<Scene>),
+    /// The daemon does not answer, for this reason.
+    Lost(String),
+    /// A change was carried out.
+    Done(String),
+    /// A change was rejected.
+    Rejected(String),
+}
+
+/// A daemon that is connected when it is needed.
+#[derive(Debug)]
+pub(super) struct Feed {
+    socket: PathBuf,
+    daemon: Option<Daemon>,
+    /// Names by uid, looked up once.
+    names: BTreeMap<u32, String>,
+}
+
+impl Feed {
+    /// A feed that is not yet connected.
+    pub(super) const fn new(socket: PathBuf) -> Self {
+        Self { socket, daemon: None, names: BTreeMap::new() }
+    }
+
+    /// Passes on a scene at each interval and after each change, until one of the channels is closed.
+    pub(super) fn run(
+        mut self,
+        interval: Duration,
+        deeds: &Receiver<Deed>,
+        mut pass: impl FnMut(Answer) -> bool,
+    ) {
+        loop {
+            let begin = Instant::now();
+            let answer = match self.look() {
+                Ok(scene) => Answer::Look(Box::new(scene)),
+                Err(failure) => Answer::Lost(first_line(&failure)),
+            };
+            if !pass(answer) {
+                return;
+            }
+            match deeds.recv_timeout(interval.saturating_sub(begin.elapsed())) {
+                Ok(deed) if pass(self.carry_out(&deed)) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// The node as it is now. A connection that fails is made again by the next call.
+    pub(super) fn look(&mut self) -> Result<Scene, Failure> {
+        let mut daemon = match self.daemon.take() {
+            Some(daemon) => daemon,
+            None => Daemon::connect(&self.socket)?,
+        };
+        let node = daemon.snapshot()?;
+        let jobs = match daemon.jobs(None, None) {
+            // A daemon without jobs, or one that lists none to this user.
+            Err(Failure::Refused(_)) => Vec::new(),
+            jobs => jobs?,
+        };
+        self.daemon = Some(daemon);
+        let requesters = node.waiting.iter().filter_map(requester).collect();
+        let names = &mut self.names;
+        let name = |uid| names.entry(uid).or_insert_with(|| user(uid)).clone();
+        Ok(Scene::new(node, jobs, requesters, name))
+    }
+
+    fn carry_out(&mut self, deed: &Deed) -> Answer {
+        let mut daemon = match self.daemon.take().map_or_else(|| Daemon::connect(&self.socket), Ok) {
+            Ok(daemon) => daemon,
+            Err(failure) => return Answer::Rejected(first_line(&failure)),
+        };
+        match deed.carry_out(&mut daemon) {
+            Ok(done) => {
+                self.daemon = Some(daemon);
+                Answer::Done(done)
+            }
+            Err(failure) => Answer::Rejected(failure.to_string()),
+        }
+    }
+}
+
+/// Uid of the process behind a request; `None` if it has ended.
+fn requester(request: &WaitingView) -> Option<(HostPid, u32)> {
+    let process = fs::metadata(format!("/proc/{}", request.pid)).ok()?;
+    Some((request.pid, process.uid()))
+}
+
+/// The error without the advice that follows it.
+fn first_line(failure: &Failure) -> String {
+    failure.to_string().lines().next().unwrap_or_default().to_owned()
+}
