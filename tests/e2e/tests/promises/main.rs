@@ -37,6 +37,7 @@ mod runtime;
 mod shim_artifact;
 mod slices;
 mod smi;
+mod top;
 mod transfers;
 mod trueup;
 mod views;
