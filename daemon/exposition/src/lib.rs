@@ -23,6 +23,7 @@ pub use address::{Address, BadAddress};
 pub use figures::Figures;
 pub use listener::{BoundListener, ListenError};
 pub use page::{Labels, MetricsPage};
+pub use places::{ConnectionPlace, PeerSource, Places, Question, Questions};
 pub use probe::{ProbeError, ask};
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::family::Family;

@@ -23,7 +23,7 @@ const MOST_HERE: usize = 96;
 
 /// Source of a connection, as far as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PeerSource {
+pub enum PeerSource {
     /// Root or the program's own user on this machine.
     Operator,
     /// Another user of this machine.
@@ -36,12 +36,12 @@ pub(crate) enum PeerSource {
 
 impl PeerSource {
     /// Source for a local user.
-    pub(crate) fn of_user(uid: u32, own: u32) -> Self {
+    pub fn of_user(uid: u32, own: u32) -> Self {
         if uid == 0 || uid == own { Self::Operator } else { Self::User(uid) }
     }
 
     /// Source for an address.
-    pub(crate) fn of_address(address: IpAddr) -> Self {
+    pub fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             here if here.is_loopback() => Self::Here,
             IpAddr::V6(address) => {
@@ -62,11 +62,12 @@ impl PeerSource {
 
 /// Number of unanswered requests of a connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Questions(Arc<AtomicUsize>);
+pub struct Questions(Arc<AtomicUsize>);
 
 impl Questions {
     /// Counts a request until the result is dropped.
-    pub(crate) fn begin(&self) -> Question {
+    #[must_use]
+    pub fn begin(&self) -> Question {
         self.0.fetch_add(1, Ordering::Relaxed);
         Question(self.clone())
     }
@@ -78,7 +79,7 @@ impl Questions {
 
 /// A request of a connection, counted until its answer is sent.
 #[derive(Debug)]
-pub(crate) struct Question(Questions);
+pub struct Question(Questions);
 
 impl Drop for Question {
     fn drop(&mut self) {
@@ -88,7 +89,7 @@ impl Drop for Question {
 
 /// Open connections by their sources.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HeldPlaces>);
+pub struct Places(Mutex<HeldPlaces>);
 
 #[derive(Debug, Default)]
 struct HeldPlaces {
@@ -106,12 +107,13 @@ struct HeldConnection {
 
 /// Permit of one connection, returned when dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionPlace {
+pub struct ConnectionPlace {
     places: Arc<Places>,
     id: u64,
-    pub(crate) questions: Questions,
+    /// Unanswered requests of the connection, without which it may be evicted.
+    pub questions: Questions,
     /// Resolves when the connection is evicted.
-    pub(crate) evicted: oneshot::Receiver<()>,
+    pub evicted: oneshot::Receiver<()>,
 }
 
 impl Places {
@@ -122,7 +124,7 @@ impl Places {
     /// A permit for one more connection. At the limit of its source, the source's oldest idle connection is
     /// evicted; at the common limit, one of the largest source. `None` if all of those have unanswered
     /// requests.
-    pub(crate) fn take(self: &Arc<Self>, source: PeerSource) -> Option<ConnectionPlace> {
+    pub fn take(self: &Arc<Self>, source: PeerSource) -> Option<ConnectionPlace> {
         let mut held = self.held();
         let made_room = if held.count(source) >= source.most() {
             held.evict(source)

@@ -55,6 +55,8 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
+    // A client that may only look; of the metrics' server it has the limits on connections.
+    ("tranche-page", &["tranche-domain", "tranche-exposition", "tranche-rpc"]),
     // The adapter of the kubelet.
     (
         "tranche-deviceplugin",

@@ -1,0 +1,8 @@
+//! `tranche-page`; see the library of this package.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tranche_page::main(std::env::args_os())
+}
