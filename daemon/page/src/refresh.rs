@@ -40,26 +40,23 @@ pub(crate) async fn refresh(board: Arc<Board>, socket: &Path, name: String, othe
     let keeping = Arc::new(Mutex::new(Keeping::default()));
     loop {
         let begin = Instant::now();
-        let pause = if board.is_watched() {
-            let reading = client.read().await;
-            let took = begin.elapsed();
-            let (board, keeping) = (Arc::clone(&board), Arc::clone(&keeping));
-            let (name, others) = (name.clone(), others.clone());
-            // Names are looked up there, which may wait for a directory service.
-            let work = move || publish(&board, &keeping, reading, &name, &others);
-            let _ = tokio::task::spawn_blocking(work).await; // a panic there is printed, and the next round tries again
-            OFTEN.saturating_sub(begin.elapsed()).max(took.saturating_mul(REST).min(SELDOM))
-        } else {
+        if !board.is_watched() {
             if let Ok(node) = client.sample().await {
                 enter(&mut held(&keeping).day, &node);
             }
-            SELDOM
-        };
-        if board.is_watched() {
-            sleep(pause).await;
-        } else {
-            tokio::select! { () = sleep(pause) => {}, () = board.wanted() => {} }
+            // A viewer who came meanwhile is noted there, too.
+            tokio::select! { () = sleep(SELDOM) => {}, () = board.wanted() => {} }
+            continue;
         }
+        let reading = client.read().await;
+        let took = begin.elapsed();
+        let (published, kept) = (Arc::clone(&board), Arc::clone(&keeping));
+        let (name, others) = (name.clone(), others.clone());
+        // Names are looked up there, which may wait for a directory service.
+        let work = move || publish(&published, &kept, reading, &name, &others);
+        let _ = tokio::task::spawn_blocking(work).await; // a panic there is printed, and the next round tries again
+        let pause = OFTEN.saturating_sub(begin.elapsed()).max(took.saturating_mul(REST).min(SELDOM));
+        sleep(pause).await;
     }
 }
 
