@@ -35,7 +35,7 @@ put_unit() { # SOURCE PATH
 }
 
 programs() {
-    for program in tranched tranche tranche-deviceplugin; do
+    for program in tranched tranche tranche-page tranche-deviceplugin; do
         put 755 "$BUILT/$program" "$PREFIX/bin/$program"
     done
     put 755 "$BUILT/tranche-shepherd" "$PREFIX/lib/tranche/tranche-shepherd"
@@ -55,7 +55,7 @@ simulated() {
 }
 
 units() {
-    for unit in tranched.service tranched.socket tranche-attest.socket tranche-attest.service tranche-job.socket tranche-job@.service tranche-deviceplugin.service tranche-slice@.service; do
+    for unit in tranched.service tranched.socket tranche-attest.socket tranche-attest.service tranche-job.socket tranche-job@.service tranche-page.service tranche-deviceplugin.service tranche-slice@.service; do
         put_unit "$here/$unit" "$PREFIX/lib/systemd/system/$unit"
     done
     for example in "$here"/examples/*; do

@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 ARCH = "x86_64"
 # Programs that a person starts. The device plugin belongs to a cluster, and is not in the wheel.
-COMMANDS = ("tranche", "tranched")
+COMMANDS = ("tranche", "tranched", "tranche-page")
 # What the image takes of Debian: the C library that the programs run on, that of C++ drivers, and a shell.
 BASE = ("libc6", "libgcc-s1", "busybox-static")
 DEBIAN = pathlib.Path("target/tools/image")

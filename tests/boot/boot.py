@@ -109,7 +109,7 @@ class Story:
         units = ("tranched.service", "tranched.socket", "tranche-attest.socket", "tranche-job.socket")
         self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *units) == "enabled\n" * 4)
         self.machine.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", *units,
-                         "tranche-deviceplugin.service", "tranche-slice@half.service")
+                         "tranche-page.service", "tranche-deviceplugin.service", "tranche-slice@half.service")
         self.holds("`systemd-analyze verify` has nothing to say")
 
     def is_confined(self):

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{Workspace, text};
 
 /// Crates whose programs and libraries are installed.
-pub const SHIPPED: [&str; 12] = [
+pub const SHIPPED: [&str; 13] = [
     "fakecuda",
     "fakenvml",
     "simgpu",
@@ -24,6 +24,7 @@ pub const SHIPPED: [&str; 12] = [
     "tranche-jobs",
     "tranche-libcuda",
     "tranche-libnvml",
+    "tranche-page",
     "tranche-preload",
     "workload",
 ];

@@ -9,7 +9,8 @@ const MOST_EXPOSURE: &str = "30";
 /// The same for members of jobs: programs of users, which need what users need.
 const MOST_EXPOSURE_OF_JOBS: &str = "42";
 /// The services that stay.
-const SERVICES: [&str; 3] = ["tranched.service", "tranche-deviceplugin.service", "tranche-attest.service"];
+const SERVICES: [&str; 4] =
+    ["tranched.service", "tranche-deviceplugin.service", "tranche-attest.service", "tranche-page.service"];
 /// Started once for each member of a job.
 const JOBS: &str = "tranche-job@.service";
 
@@ -61,7 +62,7 @@ fn systemd_has_nothing_to_say_against_the_units() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("units");
     fs::create_dir_all(&folder).expect("the folder can be made");
     let units = installed(&folder);
-    assert_eq!(units.len(), 8, "{units:?}");
+    assert_eq!(units.len(), 9, "{units:?}");
     let mut arguments = vec!["verify", "--man=no", "--recursive-errors=yes"];
     arguments.extend(units.iter().map(String::as_str));
     if let Some(output) = analyze(&arguments) {

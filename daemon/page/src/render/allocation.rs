@@ -1,8 +1,7 @@
 //! Drawing of allocated GPUs over time.
 //!
 //! Its size is bounded, its colours are those of the style sheet, and its labels are text of the page that stays
-//! readable at any width. The drawing of `tranche history --svg` is a file by itself, exact to each change, and shares
-//! nothing with it but the palette.
+//! readable at any width. `tranche history --svg` draws another kind: a file by itself, exact to each change.
 
 use super::rows::{NodePlace, gpus, swatch};
 use crate::colour::Colours;

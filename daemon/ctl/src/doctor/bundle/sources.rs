@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a program's output in bytes.
 const LONGEST: u64 = 16 << 20;
 /// systemd units whose state and log are included.
-const UNITS: [&str; 3] = ["tranched.service", "tranched.socket", "tranche-deviceplugin.service"];
+const UNITS: [&str; 4] =
+    ["tranched.service", "tranched.socket", "tranche-page.service", "tranche-deviceplugin.service"];
 
 /// Texts of the bundle, each with its file name and purpose.
 pub(super) fn all(socket: &Path) -> Vec<Item> {
