@@ -39,7 +39,7 @@ use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
-use crate::user_names::UserNames;
+use crate::user_names::UserDirectory;
 use tranche_jobs::JobClaims;
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -66,7 +66,7 @@ pub(crate) struct Agent {
     pub(crate) faults: Arc<FaultMonitor>,
     pub(crate) gpu_probe: GpuProbe,
     pub(crate) idleness: Idleness,
-    pub(crate) users: UserNames,
+    pub(crate) users: UserDirectory,
     /// True if metrics have figures under DCGM's names as well.
     pub(crate) dcgm_names: bool,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -162,7 +162,7 @@ impl Agent {
             driver,
             gpus,
             gpu_probe: GpuProbe::default(),
-            users: UserNames::default(),
+            users: UserDirectory::default(),
             dcgm_names: config.metrics_dcgm,
             idleness: Idleness::new(Duration::from_secs(config.idle_after_s)),
             usage_guard: usage_guard.ok().map(Arc::new),

@@ -9,11 +9,11 @@ use tranche_domain::id::SliceName;
 /// Idleness of all slices, from samples of their GPU time.
 #[derive(Debug)]
 pub(crate) struct Idleness {
-    state: Mutex<State>,
+    state: Mutex<IdlenessState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct IdlenessState {
     /// Time without use after which a slice counts as idle.
     after: Duration,
     slices: BTreeMap<SliceName, LastUse>,
@@ -45,10 +45,10 @@ pub(crate) struct UseSample {
 impl Idleness {
     /// Idleness of no slice so far.
     pub(crate) fn new(after: Duration) -> Self {
-        Self { state: Mutex::new(State { after, slices: BTreeMap::new() }) }
+        Self { state: Mutex::new(IdlenessState { after, slices: BTreeMap::new() }) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, IdlenessState> {
         self.state.lock().expect("nothing panics while it holds the samples")
     }
 
@@ -92,7 +92,7 @@ impl Idleness {
     }
 }
 
-impl State {
+impl IdlenessState {
     fn unused(&self, name: &SliceName) -> Duration {
         self.slices.get(name).map(|last| last.at.elapsed()).unwrap_or_default()
     }

@@ -10,11 +10,11 @@ const MOST: usize = 4_096;
 
 /// Names of users, each looked up once, since a directory service may be slow.
 #[derive(Debug, Default)]
-pub(crate) struct UserNames {
+pub(crate) struct UserDirectory {
     known: Mutex<BTreeMap<u32, String>>,
 }
 
-impl UserNames {
+impl UserDirectory {
     /// Name of a user, or the uid if it has none.
     pub(crate) fn name(&self, uid: u32) -> String {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned();
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn users_have_names_and_others_their_uid() {
-        let names = UserNames::default();
+        let names = UserDirectory::default();
         assert_eq!((names.name(0), names.name(0)), ("root".into(), "root".into()));
         assert_eq!(names.name(4_000_000_123), "4000000123");
     }

@@ -1,4 +1,4 @@
-//! Account of GPU use: held, used, idle and borrowed GPU time of each holder, hour by hour.
+//! UseAccount of GPU use: held, used, idle and borrowed GPU time of each holder, hour by hour.
 //!
 //! Times are of the job clock, so steps of the system time neither add nor remove any; the system time only selects the
 //! hour. What is held is saved with the sums in one transaction, so a later daemon continues at the same instant.
@@ -15,8 +15,8 @@ use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{MilliGpus, ProjectName};
 
 use crate::clock::{JobTime, Now};
-pub use holder::Holder;
-pub(crate) use holder::{Holding, MeterId, Part};
+pub use holder::GpuHolder;
+pub(crate) use holder::{HeldPart, Holding, MeterId};
 pub use sums::UseSum;
 
 /// Length of an entry of the account in milliseconds.
@@ -26,30 +26,30 @@ pub(crate) const HOUR_MS: u64 = 3_600_000;
 const MOST_HOLDERS: usize = 4_000;
 
 /// Hour since the Unix epoch and holder of an entry.
-pub(crate) type EntryId = (u64, Holder);
+pub(crate) type EntryId = (u64, GpuHolder);
 
 /// State from which a later daemon continues the account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedAccount {
     /// Time up to which use is entered.
     at: JobTime,
-    holdings: Vec<(Holder, Holding)>,
-    meters: Vec<(MeterId, (Holder, Duration))>,
+    holdings: Vec<(GpuHolder, Holding)>,
+    meters: Vec<(MeterId, (GpuHolder, Duration))>,
 }
 
 /// The account since the last observation.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub(crate) struct UseAccount {
     at: Option<JobTime>,
-    holdings: BTreeMap<Holder, Holding>,
-    meters: BTreeMap<MeterId, (Holder, Duration)>,
+    holdings: BTreeMap<GpuHolder, Holding>,
+    meters: BTreeMap<MeterId, (GpuHolder, Duration)>,
     /// Sums that are not saved yet.
     pub(crate) unsaved: BTreeMap<EntryId, UseSum>,
     /// The hour of the last entry, and its holders.
-    hour: (u64, BTreeSet<Holder>),
+    hour: (u64, BTreeSet<GpuHolder>),
 }
 
-impl Account {
+impl UseAccount {
     /// Continues a saved account.
     pub(crate) fn again(saved: Option<SavedAccount>) -> Self {
         let Some(saved) = saved else { return Self::default() };
@@ -63,7 +63,7 @@ impl Account {
 
     /// The state to continue from.
     pub(crate) fn saved(&self) -> Option<SavedAccount> {
-        let copy = |(holder, holding): (&Holder, &Holding)| (holder.clone(), *holding);
+        let copy = |(holder, holding): (&GpuHolder, &Holding)| (holder.clone(), *holding);
         Some(SavedAccount {
             at: self.at?,
             holdings: self.holdings.iter().map(copy).collect(),
@@ -77,10 +77,10 @@ impl Account {
     }
 
     /// Parts of slices without a job at the last observation.
-    pub(crate) fn parts_of_slices(&self) -> impl Iterator<Item = Part> {
+    pub(crate) fn parts_of_slices(&self) -> impl Iterator<Item = HeldPart> {
         let slices = self.holdings.iter().filter(|(holder, _)| holder.name.contains(':'));
         slices.flat_map(|(holder, holding)| {
-            let part = |gpus, idle| Part { holder: holder.clone(), gpus, idle, meter: None };
+            let part = |gpus, idle| HeldPart { holder: holder.clone(), gpus, idle, meter: None };
             [part(holding.idle, true), part(holding.gpus.less(holding.idle), false)]
         })
     }
@@ -91,14 +91,14 @@ impl Account {
     pub(crate) fn observe(
         &mut self,
         now: Now,
-        parts: Vec<Part>,
+        parts: Vec<HeldPart>,
         ended: &BTreeMap<(SliceName, GpuUuid), Duration>,
         quota: impl Fn(&ProjectName) -> Option<MilliGpus>,
     ) {
         self.enter_time(now);
         let before = std::mem::take(&mut self.meters);
         let mut meters = BTreeMap::new();
-        for Part { holder, meter, .. } in &parts {
+        for HeldPart { holder, meter, .. } in &parts {
             let Some((id, used)) = meter else { continue };
             // A counter that is lower than before was reset by the start of a daemon.
             let known = before.get(id).map(|(_, known)| *known).filter(|known| known <= used);
@@ -130,23 +130,23 @@ impl Account {
         }
     }
 
-    fn enter_use(&mut self, now: Now, holder: &Holder, used: Duration) {
+    fn enter_use(&mut self, now: Now, holder: &GpuHolder, used: Duration) {
         if !used.is_zero() {
             self.entry(now.unix_ms / HOUR_MS, holder).add_use(used);
         }
     }
 
     /// Enters a start of a job's member, with its wait if it is the first.
-    pub(crate) fn started(&mut self, now: Now, holder: &Holder, wait: Option<Duration>) {
+    pub(crate) fn started(&mut self, now: Now, holder: &GpuHolder, wait: Option<Duration>) {
         self.entry(now.unix_ms / HOUR_MS, holder).add_start(wait);
     }
 
     /// Enters a preemption of a member or a slice.
-    pub(crate) fn preempted(&mut self, now: Now, holder: &Holder) {
+    pub(crate) fn preempted(&mut self, now: Now, holder: &GpuHolder) {
         self.entry(now.unix_ms / HOUR_MS, holder).preemptions += 1;
     }
 
-    fn entry(&mut self, hour: u64, holder: &Holder) -> &mut UseSum {
+    fn entry(&mut self, hour: u64, holder: &GpuHolder) -> &mut UseSum {
         let (last, holders) = &mut self.hour;
         if *last != hour {
             (*last, *holders) = (hour, BTreeSet::new());
@@ -154,6 +154,6 @@ impl Account {
         let named =
             holders.contains(holder) || holders.len() < MOST_HOLDERS && holders.insert(holder.clone());
         let name = if named { holder.name.clone() } else { String::new() };
-        self.unsaved.entry((hour, Holder { name, ..holder.clone() })).or_default()
+        self.unsaved.entry((hour, GpuHolder { name, ..holder.clone() })).or_default()
     }
 }

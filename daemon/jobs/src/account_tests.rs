@@ -14,7 +14,7 @@ use tranche_domain::jobs::{
     Size, Submission, TerminationPolicy, UserSlice,
 };
 
-use crate::account::{Holder, UseSum};
+use crate::account::{GpuHolder, UseSum};
 use crate::clock::{Clock, ClockReading, Now};
 use crate::folder::Folders;
 use crate::record::{JobOwner, JobRecord, Run};
@@ -249,7 +249,7 @@ impl<'a> Life<'a> {
     /// Amounts of the account by project and name.
     fn account(&self) -> BTreeMap<(String, String), UseSum> {
         let mut sums: BTreeMap<(String, String), UseSum> = BTreeMap::new();
-        let each = |_, holder: Holder, sum: UseSum| {
+        let each = |_, holder: GpuHolder, sum: UseSum| {
             let project = holder.project.map(String::from).unwrap_or_default();
             sums.entry((project, holder.name)).or_default().add(&sum);
         };

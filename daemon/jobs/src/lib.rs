@@ -35,7 +35,7 @@ mod state;
 mod store;
 mod views;
 
-pub use account::{Holder, UseSum};
+pub use account::{GpuHolder, UseSum};
 pub use claims::JobClaims;
 pub use clock::ClockReading;
 pub use controller::JobController;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{MemberId, MilliGpus, Phase};
 
-use crate::account::{Holder, MeterId, Part};
+use crate::account::{GpuHolder, HeldPart, MeterId};
 use crate::history::slice_entry;
 use crate::site::SliceUse;
 use crate::state::ControllerState;
 
 impl ControllerState {
     /// Parts of all jobs and slices. Jobs have theirs from the scheduler, as in the history.
-    pub(crate) fn parts(&self) -> Vec<Part> {
+    pub(crate) fn parts(&self) -> Vec<HeldPart> {
         let uses: BTreeMap<&SliceName, &SliceUse> =
             self.node_use.slices.iter().map(|slice| (&slice.name, slice)).collect();
         let mut parts = self.parts_of_jobs(&uses);
@@ -28,7 +28,11 @@ impl ControllerState {
             let known = uses.get(&slice.name).filter(|known| known.created_unix_ms == slice.created_unix_ms);
             for (gpu, gpus) in split(slice.size.total(), &slice.gpus) {
                 let (project, name) = (Some(project.clone()), slice_entry(&slice.name));
-                parts.push(part(Holder { project, uid: slice.owner_uid, name, gpu }, gpus, known.copied()));
+                parts.push(part(
+                    GpuHolder { project, uid: slice.owner_uid, name, gpu },
+                    gpus,
+                    known.copied(),
+                ));
             }
         }
         for slice in
@@ -38,7 +42,7 @@ impl ControllerState {
                 let pod = slice.pod.as_ref().map(|pod| format!("pod:{pod}"));
                 let name = pod.unwrap_or_else(|| slice_entry(&slice.name));
                 parts.push(part(
-                    Holder { project: None, uid: slice.owner_uid, name, gpu: *gpu },
+                    GpuHolder { project: None, uid: slice.owner_uid, name, gpu: *gpu },
                     *gpus,
                     Some(slice),
                 ));
@@ -47,7 +51,7 @@ impl ControllerState {
         parts
     }
 
-    fn parts_of_jobs(&self, uses: &BTreeMap<&SliceName, &SliceUse>) -> Vec<Part> {
+    fn parts_of_jobs(&self, uses: &BTreeMap<&SliceName, &SliceUse>) -> Vec<HeldPart> {
         let mut parts = Vec::new();
         for bound in self.places.values().filter(|bound| bound.phase == Phase::Running) {
             let Some(entry) = self.entries.get(&bound.member.job) else { continue };
@@ -60,25 +64,25 @@ impl ControllerState {
     }
 
     /// Holder that is preempted with a member, on the first of its GPUs.
-    pub(crate) fn preempted_holder(&self, member: MemberId) -> Option<Holder> {
+    pub(crate) fn preempted_holder(&self, member: MemberId) -> Option<GpuHolder> {
         if let Some(slice) = self.scheduler.user_slice(member) {
             let project = self.scheduler.jobs().get(&member.job).map(|job| job.spec.project.clone());
             let name = slice_entry(&slice.name);
-            return Some(Holder { project, uid: slice.owner_uid, name, gpu: *slice.gpus.first()? });
+            return Some(GpuHolder { project, uid: slice.owner_uid, name, gpu: *slice.gpus.first()? });
         }
         let gpu = *self.places.get(&member)?.gpus.first()?;
         Some(self.entries.get(&member.job)?.holder(gpu))
     }
 }
 
-fn part(holder: Holder, gpus: MilliGpus, slice: Option<&SliceUse>) -> Part {
+fn part(holder: GpuHolder, gpus: MilliGpus, slice: Option<&SliceUse>) -> HeldPart {
     let meter = |slice: &SliceUse| {
         let used: Duration = *slice.used.get(&holder.gpu)?;
         let (name, gpu) = (slice.name.clone(), holder.gpu);
         Some((MeterId { slice: name, created_unix_ms: slice.created_unix_ms, gpu }, used))
     };
     let (idle, meter) = (slice.is_some_and(|slice| slice.idle), slice.and_then(meter));
-    Part { holder, gpus, idle, meter }
+    HeldPart { holder, gpus, idle, meter }
 }
 
 /// An amount in equal parts; the first GPU has the rest.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{JobName, JobSpec, JobTerms, MemberId, ProjectName, Submission, TicketId};
 
-use crate::account::Holder;
+use crate::account::GpuHolder;
 use crate::clock::{JobTime, Now};
 use crate::runner_protocol::CommandOutcome;
 
@@ -164,9 +164,9 @@ impl JobRecord {
     }
 
     /// The job as a holder of a GPU.
-    pub(crate) fn holder(&self, gpu: GpuUuid) -> Holder {
+    pub(crate) fn holder(&self, gpu: GpuUuid) -> GpuHolder {
         let project = Some(self.spec.project.clone());
-        Holder { project, uid: self.owner.uid, name: self.spec.name.to_string(), gpu }
+        GpuHolder { project, uid: self.owner.uid, name: self.spec.name.to_string(), gpu }
     }
 
     pub(crate) fn member_mut(&mut self, index: u32) -> &mut StoredMember {

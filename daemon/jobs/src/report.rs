@@ -6,7 +6,7 @@ use std::time::Duration;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{ProjectName, Report, ReportKey, ReportQuery, ReportRow};
 
-use crate::account::{HOUR_MS, Holder, UseSum};
+use crate::account::{GpuHolder, HOUR_MS, UseSum};
 use crate::controller::JobController;
 use crate::error::JobsError;
 use crate::site::JobSite;
@@ -25,8 +25,8 @@ struct RowId {
 }
 
 impl RowId {
-    fn of(holder: Holder, by: ReportKey, from_unix_ms: u64) -> Self {
-        let Holder { project, uid, name, gpu } = holder;
+    fn of(holder: GpuHolder, by: ReportKey, from_unix_ms: u64) -> Self {
+        let GpuHolder { project, uid, name, gpu } = holder;
         match by {
             ReportKey::Project => Self { from_unix_ms, project, ..Self::default() },
             ReportKey::User => Self { from_unix_ms, uid: Some(uid), ..Self::default() },
@@ -70,7 +70,7 @@ impl<S: JobSite> JobController<S> {
         let hours = query.since_unix_ms / HOUR_MS..=query.until_unix_ms / HOUR_MS;
         let begin = *hours.start();
         let mut sums: BTreeMap<RowId, UseSum> = BTreeMap::new();
-        let mut enter = |hour: u64, holder: Holder, sum: &UseSum| {
+        let mut enter = |hour: u64, holder: GpuHolder, sum: &UseSum| {
             let step = u64::from(query.step_hours);
             let period = (hour - begin).checked_div(step).map_or(0, |periods| periods * step);
             let row = RowId::of(holder, query.by, (begin + period) * HOUR_MS);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tranche_domain::jobs::{JobId, MemberId, Phase, QuotaScheduler, SavedBinding};
 
-use crate::account::Account;
+use crate::account::UseAccount;
 use crate::error::OpenError;
 use crate::folder::{Attempt, Folders, is_deserted};
 use crate::history::Allocations;
@@ -83,7 +83,7 @@ pub(crate) fn state(
         Some((spec.project.clone(), spec.name.to_string(), spec.size.total()))
     });
     state.had = Allocations::of_earlier(jobs.chain(all.node.slices.iter().cloned()));
-    state.account = Account::again(all.node.account.clone());
+    state.account = UseAccount::again(all.node.account.clone());
     state.node = all.node;
     for kept in &seated {
         state.supervised.insert(kept.member, Default::default());

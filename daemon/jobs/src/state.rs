@@ -13,7 +13,7 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::slice::ProcessId;
 
-use crate::account::{Account, EntryId, UseSum};
+use crate::account::{EntryId, UseAccount, UseSum};
 use crate::clock::{Clock, Now};
 use crate::history::{Allocations, EntryName, slice_entry};
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
@@ -45,7 +45,7 @@ pub(crate) struct ControllerState {
     pub(crate) knows_users: bool,
     /// GPUs of each job and user's slice at the last decision.
     pub(crate) had: Allocations,
-    pub(crate) account: Account,
+    pub(crate) account: UseAccount,
     /// Use of the node's GPUs at the last round.
     pub(crate) node_use: NodeUse,
     pub(crate) node: SavedNode,

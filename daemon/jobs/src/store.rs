@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Job, JobId, LaunchSpec, MilliGpus, Project, ProjectName, SavedBinding};
 
-use crate::account::{EntryId, Holder, SavedAccount, UseSum};
+use crate::account::{EntryId, GpuHolder, SavedAccount, UseSum};
 use crate::clock::Clock;
 use crate::history::Point;
 use crate::record::JobRecord;
@@ -206,7 +206,7 @@ impl Store {
     pub(crate) fn uses(
         &self,
         hours: &RangeInclusive<u64>,
-        mut each: impl FnMut(u64, Holder, UseSum),
+        mut each: impl FnMut(u64, GpuHolder, UseSum),
     ) -> Result<(), StoreError> {
         let read = |database: &Database| uses::read(database, hours, &mut each);
         self.with(read).map_err(|cause| self.failed("read", cause))

@@ -9,7 +9,7 @@ use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, Waitin
 
 use crate::daemon::Reading;
 use crate::limits::MOST_ROWS;
-use crate::overview::{Figures, GpuRow, JobRow, Overview, PartRow, PendingRow, ProjectRow, SliceRow};
+use crate::overview::{GpuRow, JobRow, NodeFigures, Overview, PartRow, PendingRow, ProjectRow, SliceRow};
 use crate::usage::DayOfUse;
 use crate::users::UserNames;
 
@@ -173,11 +173,11 @@ const fn is_active(state: JobState) -> bool {
     matches!(state, JobState::Creating | JobState::Running | JobState::Stopping)
 }
 
-fn figures(node: &NodeView, jobs: &[JobView]) -> Figures {
+fn figures(node: &NodeView, jobs: &[JobView]) -> NodeFigures {
     let count = |state| jobs.iter().filter(|job| job.state == state).count();
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
     let idle = node.slices.iter().filter(|slice| slice.idle_ms.is_some());
-    Figures {
+    NodeFigures {
         gpus: number(node.gpus.len()),
         allocated_milligpus: sum(node, node.slices.iter()),
         idle_milligpus: sum(node, idle),

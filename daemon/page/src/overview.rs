@@ -20,7 +20,7 @@ pub(crate) struct Overview {
     pub(crate) daemon_version: String,
     /// True if the GPUs are simulated.
     pub(crate) simulated: bool,
-    pub(crate) figures: Figures,
+    pub(crate) figures: NodeFigures,
     pub(crate) projects: Vec<ProjectRow>,
     /// Jobs with GPUs: running, being created or stopping.
     pub(crate) jobs: Vec<JobRow>,
@@ -38,7 +38,7 @@ pub(crate) struct Overview {
 /// Sums over a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Figures {
+pub(crate) struct NodeFigures {
     pub(crate) gpus: u32,
     /// GPUs in slices, in thousandths of one.
     pub(crate) allocated_milligpus: u32,

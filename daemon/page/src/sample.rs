@@ -2,7 +2,7 @@
 
 use crate::limits::{BINS_OF_DAY, COLUMNS};
 use crate::overview::{
-    Allocation, Band, Figures, GpuRow, JobRow, Overview, PartRow, PendingRow, ProjectRow, SliceRow,
+    Allocation, Band, GpuRow, JobRow, NodeFigures, Overview, PartRow, PendingRow, ProjectRow, SliceRow,
 };
 
 /// Text that would run where it is not escaped.
@@ -15,7 +15,13 @@ pub(crate) fn hostile() -> Overview {
         time_unix_ms: 1_767_323_045_000,
         daemon_version: "0.2.0".into(),
         simulated: true,
-        figures: Figures { gpus: 2, allocated_milligpus: 1500, idle_milligpus: 500, running: 1, pending: 1 },
+        figures: NodeFigures {
+            gpus: 2,
+            allocated_milligpus: 1500,
+            idle_milligpus: 500,
+            running: 1,
+            pending: 1,
+        },
         projects: vec![ProjectRow {
             name: name(),
             quota_milligpus: 1000,

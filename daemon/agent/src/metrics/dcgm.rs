@@ -14,9 +14,9 @@ use super::gpus::GpuSample;
 use super::labels::{and, label, share};
 use super::slices::SliceSample;
 
-/// Figures of one row.
+/// Figures of a slice on one GPU, or of the rest of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Figures {
+struct RowFigures {
     /// Part of the GPU's time over the last second, from 0 to 1.
     busy: f64,
     used_mib: f64,
@@ -26,7 +26,7 @@ struct Figures {
 
 /// A GPU's figures as the driver reports them.
 #[derive(Clone, Copy, Debug)]
-struct Whole {
+struct GpuFigures {
     busy: f64,
     used_mib: f64,
     free_mib: f64,
@@ -38,15 +38,15 @@ pub(super) fn write(
     slices: &[SliceSample<'_>],
     page: &mut MetricsPage<'_>,
 ) -> fmt::Result {
-    let mut rows: Vec<(Labels, Figures)> = Vec::new();
-    let mut parts: BTreeMap<GpuUuid, Vec<Figures>> = BTreeMap::new();
-    let whole: BTreeMap<GpuUuid, (&GpuFacts, Whole)> =
+    let mut rows: Vec<(Labels, RowFigures)> = Vec::new();
+    let mut parts: BTreeMap<GpuUuid, Vec<RowFigures>> = BTreeMap::new();
+    let whole: BTreeMap<GpuUuid, (&GpuFacts, GpuFigures)> =
         gpus.iter().filter_map(|gpu| Some((gpu.facts.uuid, (gpu.facts, whole(gpu)?)))).collect();
     for slice in slices {
         for part in slice.parts() {
             let Some((facts, gpu)) = whole.get(&part.gpu) else { continue };
             let busy = share(part.used_1s);
-            let figures = Figures {
+            let figures = RowFigures {
                 busy,
                 used_mib: mib(part.used),
                 free_mib: mib(part.cap.saturating_sub(part.used)),
@@ -62,7 +62,7 @@ pub(super) fn write(
         rows.push((labels, rest(*gpu, of_slices)));
     }
     let gauges =
-        |value: fn(&Figures) -> f64| rows.iter().map(move |(labels, row)| (labels.clone(), value(row)));
+        |value: fn(&RowFigures) -> f64| rows.iter().map(move |(labels, row)| (labels.clone(), value(row)));
     page.gauges("DCGM_FI_DEV_GPU_UTIL", "GPU time used, in percent", gauges(|row| row.busy * 100.0))?;
     page.gauges("DCGM_FI_DEV_FB_USED", "Memory used, in MiB", gauges(|row| row.used_mib))?;
     page.gauges("DCGM_FI_DEV_FB_FREE", "Memory free, in MiB", gauges(|row| row.free_mib))?;
@@ -73,9 +73,9 @@ pub(super) fn write(
     )
 }
 
-fn whole(gpu: &GpuSample<'_>) -> Option<Whole> {
+fn whole(gpu: &GpuSample<'_>) -> Option<GpuFigures> {
     let state = gpu.last.state.as_ref()?;
-    Some(Whole {
+    Some(GpuFigures {
         busy: f64::from(state.utilization_percent.unwrap_or_default()) / 100.0,
         used_mib: mib(state.used),
         free_mib: mib(gpu.facts.capacity().saturating_sub(state.used)),
@@ -84,9 +84,9 @@ fn whole(gpu: &GpuSample<'_>) -> Option<Whole> {
 }
 
 /// Figures that no slice has. Sampled at other instants than those of slices, so at least zero.
-fn rest(gpu: Whole, slices: &[Figures]) -> Figures {
-    let left = |whole: f64, of: fn(&Figures) -> f64| (whole - slices.iter().map(of).sum::<f64>()).max(0.0);
-    Figures {
+fn rest(gpu: GpuFigures, slices: &[RowFigures]) -> RowFigures {
+    let left = |whole: f64, of: fn(&RowFigures) -> f64| (whole - slices.iter().map(of).sum::<f64>()).max(0.0);
+    RowFigures {
         busy: left(gpu.busy, |part| part.busy),
         used_mib: left(gpu.used_mib, |part| part.used_mib),
         free_mib: left(gpu.free_mib, |part| part.free_mib),
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn rows_add_up_to_the_gpu() {
-        let gpu = Whole { busy: 0.9, used_mib: 1000.0, free_mib: 3000.0, watts: 200.0 };
-        let part = |busy: f64| Figures { busy, used_mib: 300.0, free_mib: 700.0, watts: 200.0 * busy };
+        let gpu = GpuFigures { busy: 0.9, used_mib: 1000.0, free_mib: 3000.0, watts: 200.0 };
+        let part = |busy: f64| RowFigures { busy, used_mib: 300.0, free_mib: 700.0, watts: 200.0 * busy };
         let slices = [part(0.5), part(0.25)];
         let left = rest(gpu, &slices);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(left.busy, 0.15) && near(left.used_mib, 400.0) && near(left.free_mib, 1600.0));
         assert!(near(left.watts + 150.0, 200.0));
-        assert_eq!(rest(Whole { busy: 0.1, ..gpu }, &slices).busy, 0.0);
+        assert_eq!(rest(GpuFigures { busy: 0.1, ..gpu }, &slices).busy, 0.0);
     }
 }

@@ -5,7 +5,7 @@ use super::text;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
+pub(super) struct ScreenColumn {
     pub(super) title: &'static str,
     /// Least and greatest width.
     pub(super) widths: (u16, u16),
@@ -39,9 +39,9 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Places of columns from `left` on; what is left over is shared out among those that may grow.
-    pub(super) fn new(columns: &[Column], left: u16, screen: u16) -> Self {
+    pub(super) fn new(columns: &[ScreenColumn], left: u16, screen: u16) -> Self {
         let shown: Vec<bool> = columns.iter().map(|column| column.from <= screen).collect();
-        let is_shown = |(at, _): &(usize, &Column)| shown[*at];
+        let is_shown = |(at, _): &(usize, &ScreenColumn)| shown[*at];
         let mut widths: Vec<u16> = columns.iter().map(|column| column.widths.0).collect();
         let used: u16 = columns.iter().enumerate().filter(is_shown).map(|(_, one)| one.widths.0 + 1).sum();
         let mut rest = screen.saturating_sub(left).saturating_sub(used.saturating_sub(1));
@@ -58,7 +58,7 @@ impl Grid {
             }
         }
         let mut x = left;
-        let place = |(at, column): (usize, &Column)| {
+        let place = |(at, column): (usize, &ScreenColumn)| {
             let place = Place { x, width: widths[at], right: column.right };
             shown[at].then(|| x += widths[at] + 1).map(|()| place)
         };
@@ -91,8 +91,8 @@ impl Grid {
 mod tests {
     use super::*;
 
-    const fn column(least: u16, most: u16, from: u16) -> Column {
-        Column { title: "", widths: (least, most), from, right: false }
+    const fn column(least: u16, most: u16, from: u16) -> ScreenColumn {
+        ScreenColumn { title: "", widths: (least, most), from, right: false }
     }
 
     #[test]

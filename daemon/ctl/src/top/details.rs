@@ -4,7 +4,7 @@ use tranche_domain::jobs::JobView;
 use tranche_domain::view::{GpuView, SliceView, WaitingView};
 
 use super::scene::Scene;
-use super::state::{State, Subject};
+use super::state::{ScreenState, Subject};
 use super::table::condition;
 use super::text::{memory, span, wrap};
 
@@ -32,7 +32,7 @@ pub(super) const KEYS: [&str; 16] = [
 ];
 
 /// Details of the selected line, as titles and texts.
-pub(super) fn lines(state: &State, width: u16, unix_ms: u64) -> Vec<String> {
+pub(super) fn lines(state: &ScreenState, width: u16, unix_ms: u64) -> Vec<String> {
     let (Some(scene), Some(subject)) = (&state.scene, &state.selected) else { return Vec::new() };
     let node = &scene.node;
     let found = match subject {
@@ -97,7 +97,7 @@ fn of_slice(scene: &Scene, slice: &SliceView, unix_ms: u64) -> Titled {
         ("Slice", slice.name.to_string()),
         ("Owner", format!("{} (uid {})", scene.user(slice.owner_uid), slice.owner_uid)),
         ("For", scene.purpose(slice)),
-        ("State", format!("{state}{waits}")),
+        ("ScreenState", format!("{state}{waits}")),
         ("Share", format!("{}, which is {} GPU", slice.share, scene.held(slice))),
         ("Compute", format!("{} of each GPU, at most {}, {}", slice.compute, slice.limit, slice.mode)),
         ("Priority", slice.priority.to_string()),
@@ -142,7 +142,7 @@ fn of_job(scene: &Scene, job: &JobView, unix_ms: u64) -> Titled {
         ("Job", job.name.to_string()),
         ("Project", job.project.to_string()),
         ("User", scene.user(job.uid)),
-        ("State", job.state.to_string()),
+        ("ScreenState", job.state.to_string()),
         ("Reason", job.reason.clone()),
         ("Kind", format!("{}{}", job.kind, if job.preemptible { ", preemptible" } else { "" })),
         ("GPUs", format!("{} for each of {} members at once", job.gpus_of_member, job.parallelism)),

@@ -1,8 +1,8 @@
 //! Layout of a frame: a pure function of state, size and time.
 
-use super::rows::{self, Row};
+use super::rows::{self, ScreenRow};
 use super::sheet::{Strip, Tone};
-use super::state::{Focus, State};
+use super::state::{Focus, ScreenState};
 use super::{details, queue, table};
 
 /// Time at which a frame is drawn.
@@ -28,7 +28,7 @@ pub(super) struct Frame {
 
 impl Frame {
     /// Keeps in the state what was scrolled, and how far a page is.
-    pub(super) fn keep(&self, state: &mut State) {
+    pub(super) fn keep(&self, state: &mut ScreenState) {
         state.page = self.page;
         match (&mut state.focus, self.over) {
             (Focus::Details(first), Some(over)) => *first = over,
@@ -39,7 +39,7 @@ impl Frame {
 }
 
 /// Lays out a frame of this width and height.
-pub(super) fn frame(state: &State, (width, height): (u16, u16), now: &Moment) -> Frame {
+pub(super) fn frame(state: &ScreenState, (width, height): (u16, u16), now: &Moment) -> Frame {
     let mut strips = vec![header(state, width, now)];
     strips.extend(state.silence.as_ref().map(|silence| {
         let (socket, since, why) = (&state.socket, &silence.since, &silence.why);
@@ -59,7 +59,7 @@ pub(super) fn frame(state: &State, (width, height): (u16, u16), now: &Moment) ->
 }
 
 /// Node, time, and how many GPUs and jobs there are.
-fn header(state: &State, width: u16, now: &Moment) -> Strip {
+fn header(state: &ScreenState, width: u16, now: &Moment) -> Strip {
     let mut strip = Strip::default();
     let Some(scene) = &state.scene else {
         strip.put(0, width, &format!("{} {}", state.host, now.clock), Tone::Bold);
@@ -83,7 +83,7 @@ fn header(state: &State, width: u16, now: &Moment) -> Strip {
 }
 
 /// The table above the queue.
-fn tables(state: &State, room: usize, width: u16, unix_ms: u64) -> Frame {
+fn tables(state: &ScreenState, room: usize, width: u16, unix_ms: u64) -> Frame {
     let (upper, lower) = (rows::table(state), rows::queue(state));
     let (heading, strips) = table::strips(state, &upper, width);
     let (queue_heading, queue_strips) = queue::strips(state, &lower, width, unix_ms);
@@ -107,7 +107,7 @@ fn tables(state: &State, room: usize, width: u16, unix_ms: u64) -> Frame {
     frame
 }
 
-fn nothing(state: &State) -> &'static str {
+fn nothing(state: &ScreenState) -> &'static str {
     match &state.scene {
         None => "   waiting for the daemon's first answer",
         Some(scene) if scene.node.gpus.is_empty() => "   no GPU was found: `tranche doctor` says why",
@@ -119,7 +119,7 @@ fn nothing(state: &State) -> &'static str {
 }
 
 /// The first line to show, so that the selected one is among them.
-fn window(state: &State, rows: &[Row<'_>], first: usize, room: usize) -> usize {
+fn window(state: &ScreenState, rows: &[ScreenRow<'_>], first: usize, room: usize) -> usize {
     let first = first.min(rows.len().saturating_sub(room));
     let selected = state.selected.as_ref();
     let Some(at) = rows.iter().position(|row| selected == Some(&row.subject())) else { return first };
@@ -144,7 +144,7 @@ fn page(lines: &[String], first: usize, room: usize, width: u16) -> Frame {
 }
 
 /// The last line: a question, the filter, a message, or the keys.
-fn footer(state: &State, width: u16) -> Strip {
+fn footer(state: &ScreenState, width: u16) -> Strip {
     match (&state.focus, &state.notice) {
         (Focus::Question(deed), _) => Strip::of(&format!("{} y/n", deed.question()), width, Tone::Warn),
         (Focus::Filter, _) => Strip::of(&format!("/{}_", state.filter), width, Tone::Bold),
@@ -157,7 +157,7 @@ fn footer(state: &State, width: u16) -> Strip {
     }
 }
 
-fn keys(state: &State) -> String {
+fn keys(state: &ScreenState) -> String {
     let filter = if state.filter.is_empty() { "filter".to_owned() } else { format!("'{}'", state.filter) };
     let mine = if state.mine { "m all" } else { "m mine" };
     let users = if state.by_user { "u GPUs" } else { "u users" };

@@ -6,7 +6,7 @@ use tranche_domain::view::SliceView;
 
 use super::deed::Deed;
 use super::rows;
-use super::state::{Focus, State, Subject};
+use super::state::{Focus, ScreenState, Subject};
 
 /// Effect of a key beyond a change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Demand {
 }
 
 /// Applies a key to the state.
-pub(super) fn press(state: &mut State, key: KeyEvent) -> Demand {
+pub(super) fn press(state: &mut ScreenState, key: KeyEvent) -> Demand {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
             KeyCode::Char('c') => Demand::Leave,
@@ -44,7 +44,7 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Demand {
     Demand::Draw
 }
 
-fn in_tables(state: &mut State, key: KeyCode) -> Demand {
+fn in_tables(state: &mut ScreenState, key: KeyCode) -> Demand {
     let page = isize::try_from(state.page.max(1)).unwrap_or(isize::MAX);
     match key {
         KeyCode::Char('q') => return Demand::Leave,
@@ -74,9 +74,9 @@ fn in_tables(state: &mut State, key: KeyCode) -> Demand {
 }
 
 /// Moves the selection by lines of both tables.
-fn step(state: &mut State, by: isize) {
+fn step(state: &mut ScreenState, by: isize) {
     let subjects: Vec<Subject> =
-        rows::table(state).iter().chain(&rows::queue(state)).map(rows::Row::subject).collect();
+        rows::table(state).iter().chain(&rows::queue(state)).map(rows::ScreenRow::subject).collect();
     let at = subjects.iter().position(|subject| state.selected.as_ref() == Some(subject));
     // A line that is gone leaves its place to the next.
     let at = at.or(state.selected.is_some().then_some(state.at));
@@ -96,7 +96,7 @@ fn step(state: &mut State, by: isize) {
     state.selected = subjects.into_iter().nth(next);
 }
 
-fn in_filter(state: &mut State, key: KeyCode) {
+fn in_filter(state: &mut ScreenState, key: KeyCode) {
     const LONGEST: usize = 64;
     match key {
         KeyCode::Enter => state.focus = Focus::Tables,
@@ -110,7 +110,7 @@ fn in_filter(state: &mut State, key: KeyCode) {
     }
 }
 
-fn in_details(state: &mut State, key: KeyCode, first: usize) {
+fn in_details(state: &mut ScreenState, key: KeyCode, first: usize) {
     state.focus = match key {
         KeyCode::Up | KeyCode::Char('k') => Focus::Details(first.saturating_sub(1)),
         KeyCode::Down | KeyCode::Char('j') => Focus::Details(first.saturating_add(1).min(9999)),
@@ -122,7 +122,7 @@ fn in_details(state: &mut State, key: KeyCode, first: usize) {
 }
 
 /// Accepts y and n only, so that a key meant for something else changes nothing.
-fn in_question(state: &mut State, key: KeyCode, deed: Deed) -> Demand {
+fn in_question(state: &mut ScreenState, key: KeyCode, deed: Deed) -> Demand {
     match key {
         KeyCode::Char('y' | 'Y') => {
             state.focus = Focus::Tables;
@@ -143,7 +143,7 @@ fn in_question(state: &mut State, key: KeyCode, deed: Deed) -> Demand {
 }
 
 /// Puts a question about the selected line, or the reason for which there is none.
-fn ask(state: &mut State, deed: impl Fn(&State, &Subject) -> Result<Deed, &'static str>) {
+fn ask(state: &mut ScreenState, deed: impl Fn(&ScreenState, &Subject) -> Result<Deed, &'static str>) {
     let deed = match &state.selected {
         Some(subject) => deed(state, subject),
         None => Err("select a line first, with the arrow keys"),
@@ -154,17 +154,17 @@ fn ask(state: &mut State, deed: impl Fn(&State, &Subject) -> Result<Deed, &'stat
     }
 }
 
-fn slice<'a>(state: &'a State, name: &SliceName) -> Result<&'a SliceView, &'static str> {
+fn slice<'a>(state: &'a ScreenState, name: &SliceName) -> Result<&'a SliceView, &'static str> {
     let slices = state.scene.iter().flat_map(|scene| &scene.node.slices);
     slices.into_iter().find(|slice| slice.name == *name).ok_or("that slice is not there any more")
 }
 
-fn freezing(state: &State, subject: &Subject) -> Result<Deed, &'static str> {
+fn freezing(state: &ScreenState, subject: &Subject) -> Result<Deed, &'static str> {
     let Subject::Part(_, name) = subject else { return Err("only a slice can be frozen: select one") };
     Ok(Deed::Freeze(name.clone(), !slice(state, name)?.frozen))
 }
 
-fn cordoning(state: &State, subject: &Subject) -> Result<Deed, &'static str> {
+fn cordoning(state: &ScreenState, subject: &Subject) -> Result<Deed, &'static str> {
     let (Subject::Gpu(index) | Subject::Part(index, _)) = subject else {
         return Err("only a GPU can be cordoned: select it, or a slice on it");
     };
@@ -173,7 +173,7 @@ fn cordoning(state: &State, subject: &Subject) -> Result<Deed, &'static str> {
     Ok(Deed::Cordon(*index, gpu.cordon.is_none()))
 }
 
-fn deletion(state: &State, subject: &Subject) -> Result<Deed, &'static str> {
+fn deletion(state: &ScreenState, subject: &Subject) -> Result<Deed, &'static str> {
     match subject {
         Subject::Part(_, name) => {
             let job = state.scene.as_ref().and_then(|scene| scene.job_of(name));

@@ -39,19 +39,19 @@ use crate::errors::Failure;
 use crate::out;
 use feed::Feed;
 use frame::{Moment, frame};
-use state::State;
+use state::ScreenState;
 
 /// Size of a frame where neither the environment nor a terminal gives one.
 const USUAL: (u16, u16) = (80, 24);
 
 /// Carries out `tranche top` with the daemon at `socket`; returns the exit status.
 pub fn top(args: &TopArgs, socket: &Path) -> Result<u8, Failure> {
-    let mut state = State {
+    let mut state = ScreenState {
         socket: socket.display().to_string(),
         host: host(),
         own_uid: Uid::effective().as_raw(),
         mine: args.mine,
-        ..State::default()
+        ..ScreenState::default()
     };
     if !args.once && !stdout().is_terminal() {
         return Err(Failure::NoTerminal);
@@ -66,7 +66,7 @@ pub fn top(args: &TopArgs, socket: &Path) -> Result<u8, Failure> {
 }
 
 /// Prints a single frame, without the line of keys.
-fn once(state: &State) -> Result<(), Failure> {
+fn once(state: &ScreenState) -> Result<(), Failure> {
     let (width, height) = frame_size();
     let mut laid_out = frame(state, (width, height.saturating_add(1)), &now());
     laid_out.strips.pop();

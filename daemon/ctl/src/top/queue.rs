@@ -3,31 +3,36 @@
 use tranche_domain::jobs::JobView;
 use tranche_domain::view::WaitingView;
 
-use super::columns::{Column, Grid};
-use super::rows::Row;
+use super::columns::{Grid, ScreenColumn};
+use super::rows::ScreenRow;
 use super::scene::Scene;
 use super::sheet::{Strip, Tone};
-use super::state::State;
+use super::state::ScreenState;
 use super::text::span;
 
-const QUEUE: [Column; 6] = [
-    Column { title: "Waiting", widths: (15, 28), from: 0, right: false },
-    Column { title: "User", widths: (8, 16), from: 0, right: false },
-    Column { title: "Project", widths: (10, 24), from: 0, right: false },
-    Column { title: "GPUs", widths: (5, 5), from: 0, right: true },
-    Column { title: "Since", widths: (6, 6), from: 0, right: true },
-    Column { title: "Reason", widths: (29, 400), from: 0, right: false },
+const QUEUE: [ScreenColumn; 6] = [
+    ScreenColumn { title: "Waiting", widths: (15, 28), from: 0, right: false },
+    ScreenColumn { title: "User", widths: (8, 16), from: 0, right: false },
+    ScreenColumn { title: "Project", widths: (10, 24), from: 0, right: false },
+    ScreenColumn { title: "GPUs", widths: (5, 5), from: 0, right: true },
+    ScreenColumn { title: "Since", widths: (6, 6), from: 0, right: true },
+    ScreenColumn { title: "Reason", widths: (29, 400), from: 0, right: false },
 ];
 
 /// Heading and lines of the queue on a screen of this width.
-pub(super) fn strips(state: &State, rows: &[Row<'_>], width: u16, unix_ms: u64) -> (Strip, Vec<Strip>) {
+pub(super) fn strips(
+    state: &ScreenState,
+    rows: &[ScreenRow<'_>],
+    width: u16,
+    unix_ms: u64,
+) -> (Strip, Vec<Strip>) {
     let grid = Grid::new(&QUEUE, 1, width);
     let Some(scene) = &state.scene else { return (grid.heading(), Vec::new()) };
-    let strip = |row: &Row<'_>| {
+    let strip = |row: &ScreenRow<'_>| {
         let cells = match row {
-            Row::Job(job) => of_job(scene, job, unix_ms),
-            Row::Request(request) => of_request(scene, request, unix_ms),
-            Row::Gpu(_) | Row::Part(..) | Row::User(_) => Default::default(),
+            ScreenRow::Job(job) => of_job(scene, job, unix_ms),
+            ScreenRow::Request(request) => of_request(scene, request, unix_ms),
+            ScreenRow::Gpu(_) | ScreenRow::Part(..) | ScreenRow::User(_) => Default::default(),
         };
         let mut strip = Strip::default();
         strip.mark(state.selected.as_ref() == Some(&row.subject()));

@@ -8,11 +8,11 @@ use tranche_domain::units::Bytes;
 use tranche_domain::view::{GpuView, SliceDeviceView, SliceView, WaitingView};
 
 use super::scene::Scene;
-use super::state::{Sort, State, Subject};
+use super::state::{ScreenState, Sort, Subject};
 
 /// A line of a table.
 #[derive(Clone, Debug)]
-pub(super) enum Row<'a> {
+pub(super) enum ScreenRow<'a> {
     /// A GPU, above its slices.
     Gpu(&'a GpuView),
     /// A slice on a GPU.
@@ -43,7 +43,7 @@ pub(super) struct Total {
     pub(super) pending: usize,
 }
 
-impl Row<'_> {
+impl ScreenRow<'_> {
     /// Identity of the line across scenes.
     pub(super) fn subject(&self) -> Subject {
         match self {
@@ -57,7 +57,7 @@ impl Row<'_> {
 }
 
 /// Lines of the upper table: GPUs with their slices, or users.
-pub(super) fn table(state: &State) -> Vec<Row<'_>> {
+pub(super) fn table(state: &ScreenState) -> Vec<ScreenRow<'_>> {
     match &state.scene {
         None => Vec::new(),
         Some(scene) if state.by_user => users(state, scene),
@@ -66,7 +66,7 @@ pub(super) fn table(state: &State) -> Vec<Row<'_>> {
 }
 
 /// A GPU and its slices, as far as they are shown.
-fn below<'a>(state: &State, scene: &'a Scene, gpu: &'a GpuView) -> Vec<Row<'a>> {
+fn below<'a>(state: &ScreenState, scene: &'a Scene, gpu: &'a GpuView) -> Vec<ScreenRow<'a>> {
     let whole = state.filter.is_empty() || holds(state, &[&format!("gpu {}", gpu.index), &gpu.name]);
     let here = |slice: &'a SliceView| {
         let device = slice.devices.iter().find(|device| device.gpu_uuid == gpu.uuid)?;
@@ -84,11 +84,14 @@ fn below<'a>(state: &State, scene: &'a Scene, gpu: &'a GpuView) -> Vec<Row<'a>> 
         (Reverse(figure), &slice.name)
     });
     let shown = !parts.is_empty() || (whole && !state.mine);
-    let heading = shown.then_some(Row::Gpu(gpu));
-    heading.into_iter().chain(parts.into_iter().map(|(slice, device)| Row::Part(slice, device))).collect()
+    let heading = shown.then_some(ScreenRow::Gpu(gpu));
+    heading
+        .into_iter()
+        .chain(parts.into_iter().map(|(slice, device)| ScreenRow::Part(slice, device)))
+        .collect()
 }
 
-fn slice_matches(state: &State, scene: &Scene, slice: &SliceView) -> bool {
+fn slice_matches(state: &ScreenState, scene: &Scene, slice: &SliceView) -> bool {
     let (user, purpose) = (scene.user(slice.owner_uid), scene.purpose(slice));
     let state_of_it = slice.compute_state.to_string();
     let idle = if slice.idle_ms.is_some() { "idle" } else { "" };
@@ -97,13 +100,13 @@ fn slice_matches(state: &State, scene: &Scene, slice: &SliceView) -> bool {
 }
 
 /// Tests if one of the texts contains the filter, in any case.
-fn holds(state: &State, texts: &[&str]) -> bool {
+fn holds(state: &ScreenState, texts: &[&str]) -> bool {
     let wanted = state.filter.to_lowercase();
     texts.iter().any(|text| text.to_lowercase().contains(&wanted))
 }
 
 /// Lines of the queue: jobs that wait, then requests.
-pub(super) fn queue(state: &State) -> Vec<Row<'_>> {
+pub(super) fn queue(state: &ScreenState) -> Vec<ScreenRow<'_>> {
     let Some(scene) = &state.scene else { return Vec::new() };
     let waits = |job: &&JobView| {
         let texts = [job.name.as_str(), job.project.as_str(), &scene.user(job.uid), &job.reason];
@@ -115,12 +118,12 @@ pub(super) fn queue(state: &State) -> Vec<Row<'_>> {
         let name = request.name.as_ref().map_or("", |name| name.as_str());
         (!state.mine || uid == Some(state.own_uid)) && holds(state, &[name, &user, &request.reason])
     };
-    let jobs = scene.jobs.iter().filter(waits).map(Row::Job);
-    jobs.chain(scene.node.waiting.iter().filter(wanted).map(Row::Request)).collect()
+    let jobs = scene.jobs.iter().filter(waits).map(ScreenRow::Job);
+    jobs.chain(scene.node.waiting.iter().filter(wanted).map(ScreenRow::Request)).collect()
 }
 
 /// Totals of each user who has something or waits for something.
-fn users<'a>(state: &State, scene: &Scene) -> Vec<Row<'a>> {
+fn users<'a>(state: &ScreenState, scene: &Scene) -> Vec<ScreenRow<'a>> {
     let mut totals: BTreeMap<u32, Total> = BTreeMap::new();
     for slice in &scene.node.slices {
         let total = totals.entry(slice.owner_uid).or_default();
@@ -161,5 +164,5 @@ fn users<'a>(state: &State, scene: &Scene) -> Vec<Row<'a>> {
         };
         (Reverse(figure), name.clone())
     });
-    named.into_iter().map(|(_, total)| Row::User(total)).collect()
+    named.into_iter().map(|(_, total)| ScreenRow::User(total)).collect()
 }

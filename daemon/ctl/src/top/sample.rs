@@ -10,7 +10,7 @@ use tranche_domain::view::{ComputeState, ForeignProcessView, GpuView, NodeView, 
 
 use super::frame::Moment;
 use super::scene::Scene;
-use super::state::State;
+use super::state::ScreenState;
 use crate::sample;
 
 /// The instant of the sample.
@@ -20,12 +20,12 @@ pub(super) fn moment() -> Moment {
     Moment { unix_ms: NOW, clock: "14:03:22".into() }
 }
 
-pub(super) fn state() -> State {
-    let mut state = State {
+pub(super) fn state() -> ScreenState {
+    let mut state = ScreenState {
         host: "dgx2".into(),
         own_uid: 1001,
         socket: "/run/tranche/tranched.sock".into(),
-        ..State::default()
+        ..ScreenState::default()
     };
     for second in 0..40 {
         let mut scene = scene();

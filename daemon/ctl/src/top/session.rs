@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::feed::{Answer, Feed};
 use super::frame::{Moment, frame};
 use super::keys::{Demand, press};
-use super::state::{Silence, State};
+use super::state::{ScreenState, Silence};
 use super::tty::FullScreen;
 use crate::errors::Failure;
 
@@ -39,7 +39,7 @@ enum Next {
 
 /// Shows the full screen until the user leaves it; returns the exit status.
 pub(super) fn session(
-    mut state: State,
+    mut state: ScreenState,
     feed: Feed,
     interval: Duration,
     now: impl Fn() -> Moment,
@@ -87,7 +87,7 @@ fn wait(inbox: &Receiver<Happened>, interval: Duration) -> Option<Happened> {
 }
 
 fn take(
-    state: &mut State,
+    state: &mut ScreenState,
     happened: Option<Happened>,
     screen: &mut FullScreen,
     answered: &str,
@@ -113,7 +113,7 @@ fn take(
     Ok(Next::Frame)
 }
 
-fn hear(state: &mut State, answer: Answer, answered: &str) {
+fn hear(state: &mut ScreenState, answer: Answer, answered: &str) {
     match answer {
         Answer::Look(scene) => state.show(*scene),
         Answer::Lost(why) => {

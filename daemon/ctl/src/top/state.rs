@@ -97,7 +97,7 @@ pub(super) struct Silence {
 
 /// State of the display.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
+pub(super) struct ScreenState {
     /// The latest answer of the daemon.
     pub(super) scene: Option<Scene>,
     /// Set while the daemon does not answer.
@@ -127,7 +127,7 @@ pub(super) struct State {
     pub(super) page: usize,
 }
 
-impl State {
+impl ScreenState {
     /// Replaces the scene, and remembers how busy its GPUs are.
     pub(super) fn show(&mut self, scene: Scene) {
         for gpu in &scene.node.gpus {

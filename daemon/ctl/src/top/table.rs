@@ -4,21 +4,21 @@ use tranche_domain::jobs::MilliGpus;
 use tranche_domain::units::Bytes;
 use tranche_domain::view::{ComputeState, GpuView, SliceDeviceView, SliceView};
 
-use super::columns::{Column, Grid};
-use super::rows::{Row, Total};
+use super::columns::{Grid, ScreenColumn};
+use super::rows::{ScreenRow, Total};
 use super::scene::Scene;
 use super::sheet::{Strip, Tone};
-use super::state::State;
+use super::state::ScreenState;
 use super::text::{bar, graph, memory, span};
 
 /// Columns before the first one: a mark and the indentation of slices.
 const LEFT: u16 = 3;
 
-const fn column(title: &'static str, widths: (u16, u16), from: u16, right: bool) -> Column {
-    Column { title, widths, from, right }
+const fn column(title: &'static str, widths: (u16, u16), from: u16, right: bool) -> ScreenColumn {
+    ScreenColumn { title, widths, from, right }
 }
 
-const SLICES: [Column; 9] = [
+const SLICES: [ScreenColumn; 9] = [
     column("Slice", (14, 26), 0, false),
     column("User", (9, 16), 0, false),
     column("Share", (5, 6), 100, true),
@@ -26,7 +26,7 @@ const SLICES: [Column; 9] = [
     column("Of its memory", (10, 24), 100, false),
     column("Memory", (13, 13), 0, true),
     column("Busy", (5, 5), 0, true),
-    column("State", (15, 20), 0, false),
+    column("ScreenState", (15, 20), 0, false),
     column("Processes", (20, 200), 140, false),
 ];
 const NAME: usize = 0;
@@ -39,7 +39,7 @@ const BUSY: usize = 6;
 const STATE: usize = 7;
 const NOTE: usize = 8;
 
-const USERS: [Column; 9] = [
+const USERS: [ScreenColumn; 9] = [
     column("User", (14, 32), 0, false),
     column("Slices", (6, 6), 0, true),
     column("GPUs", (7, 7), 0, true),
@@ -52,7 +52,7 @@ const USERS: [Column; 9] = [
 ];
 
 /// Heading and lines of the table on a screen of this width.
-pub(super) fn strips(state: &State, rows: &[Row<'_>], width: u16) -> (Strip, Vec<Strip>) {
+pub(super) fn strips(state: &ScreenState, rows: &[ScreenRow<'_>], width: u16) -> (Strip, Vec<Strip>) {
     let columns = if state.by_user { &USERS } else { &SLICES };
     let grid = Grid::new(columns, if state.by_user { 1 } else { LEFT }, width);
     let mut heading = grid.heading();
@@ -60,12 +60,12 @@ pub(super) fn strips(state: &State, rows: &[Row<'_>], width: u16) -> (Strip, Vec
         heading.put(0, LEFT + 14, " GPU, slice", Tone::Bold);
     }
     let Some(scene) = &state.scene else { return (heading, Vec::new()) };
-    let strip = |row: &Row<'_>| {
+    let strip = |row: &ScreenRow<'_>| {
         let mut strip = match row {
-            Row::Gpu(gpu) => of_gpu(state, gpu, &grid),
-            Row::Part(slice, device) => of_part(scene, slice, device, &grid),
-            Row::User(total) => of_user(scene, total, &grid),
-            Row::Job(_) | Row::Request(_) => Strip::default(),
+            ScreenRow::Gpu(gpu) => of_gpu(state, gpu, &grid),
+            ScreenRow::Part(slice, device) => of_part(scene, slice, device, &grid),
+            ScreenRow::User(total) => of_user(scene, total, &grid),
+            ScreenRow::Job(_) | ScreenRow::Request(_) => Strip::default(),
         };
         strip.mark(state.selected.as_ref() == Some(&row.subject()));
         strip
@@ -73,7 +73,7 @@ pub(super) fn strips(state: &State, rows: &[Row<'_>], width: u16) -> (Strip, Vec
     (heading, rows.iter().map(strip).collect())
 }
 
-fn of_gpu(state: &State, gpu: &GpuView, grid: &Grid) -> Strip {
+fn of_gpu(state: &ScreenState, gpu: &GpuView, grid: &Grid) -> Strip {
     let mut strip = Strip::default();
     let before = grid.place(SHARE).or_else(|| grid.place(USER)).map_or(0, |place| place.end() - 1);
     strip.put(1, before, &format!("{:>2} {}", gpu.index, gpu.name), Tone::Bold);

@@ -13,15 +13,15 @@ use super::frame::frame;
 use super::keys::{Demand, press};
 use super::sample;
 use super::sheet::{draw, text};
-use super::state::{Focus, Silence, State, Subject};
+use super::state::{Focus, ScreenState, Silence, Subject};
 
 /// A frame of the state as text, drawn by ratatui into a terminal in memory.
-fn drawn(state: &mut State, width: u16, height: u16) -> String {
+fn drawn(state: &mut ScreenState, width: u16, height: u16) -> String {
     text(&buffer(state, width, height))
 }
 
 /// A frame of the state as cells.
-fn buffer(state: &mut State, width: u16, height: u16) -> Buffer {
+fn buffer(state: &mut ScreenState, width: u16, height: u16) -> Buffer {
     let laid_out = frame(state, (width, height), &sample::moment());
     laid_out.keep(state);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -35,7 +35,7 @@ fn buffer(state: &mut State, width: u16, height: u16) -> Buffer {
 }
 
 /// The columns of each line from this one on, as cells of a terminal.
-fn right_of(state: &mut State, column: u16) -> Vec<String> {
+fn right_of(state: &mut ScreenState, column: u16) -> Vec<String> {
     let buffer = buffer(state, 80, 24);
     let line = |y| (column..80).map(|x| buffer[(x, y)].symbol().to_owned()).collect();
     (0..24).map(line).collect()
@@ -51,7 +51,7 @@ fn golden(name: &str, drawn: &str) {
     assert_eq!(drawn, fs::read_to_string(&path).unwrap_or_default(), "\n{drawn}");
 }
 
-fn keys(state: &mut State, keys: &str) -> Demand {
+fn keys(state: &mut ScreenState, keys: &str) -> Demand {
     let mut demand = Demand::Draw;
     for key in keys.chars() {
         let code = match key {
@@ -182,5 +182,5 @@ fn any_size_can_be_drawn() {
             }
         }
     }
-    assert!(drawn(&mut State::default(), 80, 24).contains("first answer"));
+    assert!(drawn(&mut ScreenState::default(), 80, 24).contains("first answer"));
 }

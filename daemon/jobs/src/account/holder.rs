@@ -8,7 +8,7 @@ use tranche_domain::jobs::{MilliGpus, ProjectName};
 
 /// Holder of a part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Holder {
+pub struct GpuHolder {
     /// Project of the job or slice; `None` on a node without projects, and for pods.
     pub project: Option<ProjectName>,
     /// Uid of the owner.
@@ -30,8 +30,8 @@ pub(crate) struct MeterId {
 
 /// Part of one GPU that a slice or a member of a job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) holder: Holder,
+pub(crate) struct HeldPart {
+    pub(crate) holder: GpuHolder,
     pub(crate) gpus: MilliGpus,
     pub(crate) idle: bool,
     /// GPU time that the slice has used; `None` before it is created.

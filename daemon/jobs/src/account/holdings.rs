@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use tranche_domain::jobs::{MilliGpus, ProjectName};
 
-use super::holder::{Holder, Holding, Part};
+use super::holder::{GpuHolder, HeldPart, Holding};
 
 /// Sums the parts of each holder, and finds its borrowed part.
 pub(super) fn sum(
-    parts: Vec<Part>,
+    parts: Vec<HeldPart>,
     quota: impl Fn(&ProjectName) -> Option<MilliGpus>,
-) -> BTreeMap<Holder, Holding> {
-    let mut holdings: BTreeMap<Holder, Holding> = BTreeMap::new();
+) -> BTreeMap<GpuHolder, Holding> {
+    let mut holdings: BTreeMap<GpuHolder, Holding> = BTreeMap::new();
     for part in parts {
         let holding = holdings.entry(part.holder).or_default();
         holding.gpus = holding.gpus.plus(part.gpus);

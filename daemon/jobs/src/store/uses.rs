@@ -7,7 +7,7 @@ use redb::{
     Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction,
 };
 
-use crate::account::{EntryId, Holder, UseSum};
+use crate::account::{EntryId, GpuHolder, UseSum};
 
 /// Sums of GPU use by hour since the Unix epoch and holder.
 const USES: TableDefinition<'_, (u64, &[u8]), &[u8]> = TableDefinition::new("uses");
@@ -40,7 +40,7 @@ pub(super) fn add(
 pub(super) fn read(
     database: &Database,
     hours: &RangeInclusive<u64>,
-    each: &mut impl FnMut(u64, Holder, UseSum),
+    each: &mut impl FnMut(u64, GpuHolder, UseSum),
 ) -> Result<(), redb::Error> {
     let (first, end) = (*hours.start(), hours.end().saturating_add(1));
     let transaction = database.begin_read()?;

@@ -4,13 +4,13 @@ use super::rows::{NodePlace, gpus, swatch};
 use super::shown::ShownNode;
 use crate::colour::Colours;
 use crate::element::{Element, element};
-use crate::overview::{Figures, Overview, ProjectRow};
+use crate::overview::{NodeFigures, Overview, ProjectRow};
 use crate::time::{duration, moment};
 
 /// The figures, and what is wrong with nodes.
 pub(super) fn figures(nodes: &[ShownNode<'_>]) -> Element {
     let known: Vec<&Overview> = nodes.iter().filter_map(|node| Some(node.last?.0)).collect();
-    let sum = known.iter().map(|overview| overview.figures).fold(Figures::default(), plus);
+    let sum = known.iter().map(|overview| overview.figures).fold(NodeFigures::default(), plus);
     let answering = nodes.iter().filter(|node| node.failure.is_none() && node.last.is_some()).count();
     let of_nodes = (answering < nodes.len()).then(|| format!("{answering} of them answer"));
     let figure = |title: &str, value: String, remark: Option<String>| {
@@ -37,8 +37,8 @@ pub(super) fn figures(nodes: &[ShownNode<'_>]) -> Element {
     element("section").add(boxes).all(nodes.iter().filter_map(failure)).all(as_of).all(omitted)
 }
 
-fn plus(one: Figures, other: Figures) -> Figures {
-    Figures {
+fn plus(one: NodeFigures, other: NodeFigures) -> NodeFigures {
+    NodeFigures {
         gpus: one.gpus.saturating_add(other.gpus),
         allocated_milligpus: one.allocated_milligpus.saturating_add(other.allocated_milligpus),
         idle_milligpus: one.idle_milligpus.saturating_add(other.idle_milligpus),

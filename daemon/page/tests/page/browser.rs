@@ -1,4 +1,4 @@
-//! The page in a browser: nothing is wider than the window, nothing is refused by its policy, nothing hostile runs.
+//! The page in a browser: it fits the window, its policy refuses nothing, and nothing hostile runs.
 //!
 //! Chromium is spoken to by the DevTools protocol over a pipe.
 
@@ -90,12 +90,10 @@ impl Browser {
         self.from.read_until(0, &mut message).unwrap();
         message.pop();
         let message: Value = serde_json::from_slice(&message).expect("the browser runs");
-        let noted = match message["method"].as_str() {
-            Some("Log.entryAdded") => true,
-            Some("Runtime.exceptionThrown") => true,
-            Some("Runtime.consoleAPICalled") => true,
-            _ => false,
-        };
+        let noted = matches!(
+            message["method"].as_str(),
+            Some("Log.entryAdded" | "Runtime.exceptionThrown" | "Runtime.consoleAPICalled")
+        );
         if noted {
             self.complaints.push(message["params"].to_string());
         }

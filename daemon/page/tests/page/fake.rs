@@ -69,7 +69,7 @@ impl Daemon {
         self.folder.path().join("tranched.sock")
     }
 
-    /// Changes the state.
+    /// Changes what the daemon will answer.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.script.0.lock().unwrap());
     }
@@ -136,6 +136,13 @@ impl Jobs for Shared {
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let jobs = self.0.lock().unwrap().jobs.clone();
         Ok(Response::new(v1::ListJobsResponse { jobs }))
+    }
+
+    async fn show_report(
+        &self,
+        _: Request<v1::ShowReportRequest>,
+    ) -> Result<Response<v1::ShowReportResponse>, Status> {
+        Err(Status::unimplemented("the page shows no report"))
     }
 
     async fn show_history(

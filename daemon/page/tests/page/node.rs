@@ -104,7 +104,7 @@ fn project(name: &str) -> v1::ProjectView {
     v1::ProjectView { name: name.into(), quota_milligpus: 4000, ..Default::default() }
 }
 
-/// Sixteen GPUs of four projects, held by thirteen jobs of which each is idle; one job and one request wait.
+/// Sixteen GPUs of four projects, held by thirteen idle jobs; one job and one request wait.
 pub(crate) fn sleeping() -> Script {
     let mut script = Script::default();
     script.node.daemon_version = "0.2.0".into();

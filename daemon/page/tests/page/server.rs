@@ -34,7 +34,7 @@ impl Page {
         self.process.id()
     }
 
-    /// A connection.
+    /// Connection to the page, or to what stands in its place.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
