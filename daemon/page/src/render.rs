@@ -100,6 +100,29 @@ mod tests {
         assert!(size < 200_000, "{size} bytes");
     }
 
+    /// Tags and names of attributes in a tree.
+    fn words(tree: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+        if let Some([tag, attributes, content @ ..]) = tree.as_array().map(Vec::as_slice) {
+            found.extend(tag.as_str().map(str::to_owned));
+            found.extend(attributes.as_object().into_iter().flat_map(|names| names.keys().cloned()));
+            content.iter().for_each(|child| words(child, found));
+        }
+    }
+
+    #[test]
+    fn script_knows_every_tag_and_attribute() {
+        let (one, other) = (sample::hostile(), sample::large());
+        let shown =
+            |overview| ShownNode { name: "n", last: Some((overview, Duration::ZERO)), failure: Some("x") };
+        let mut found = std::collections::BTreeSet::new();
+        for (_, element) in parts(&[shown(&one), shown(&other)]) {
+            words(&element.json(), &mut found);
+        }
+        let script = include_str!("../assets/page.js");
+        let unknown: Vec<_> = found.iter().filter(|word| !script.contains(&format!("\"{word}\""))).collect();
+        assert!(found.len() > 20 && unknown.is_empty(), "{unknown:?}");
+    }
+
     #[test]
     fn thirteen_idle_jobs_are_counted() {
         let job = JobRow { idle_ms: Some(720_000), ..JobRow::default() };

@@ -1,4 +1,4 @@
-//! The page in a browser: it fits the window, its policy refuses nothing, and nothing hostile runs.
+//! The page in a browser: nothing is too wide, nothing is refused by its policy, nothing hostile runs.
 //!
 //! Chromium is spoken to by the DevTools protocol over a pipe.
 
@@ -90,11 +90,8 @@ impl Browser {
         self.from.read_until(0, &mut message).unwrap();
         message.pop();
         let message: Value = serde_json::from_slice(&message).expect("the browser runs");
-        let noted = matches!(
-            message["method"].as_str(),
-            Some("Log.entryAdded" | "Runtime.exceptionThrown" | "Runtime.consoleAPICalled")
-        );
-        if noted {
+        let noted = ["Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"];
+        if message["method"].as_str().is_some_and(|method| noted.contains(&method)) {
             self.complaints.push(message["params"].to_string());
         }
         message

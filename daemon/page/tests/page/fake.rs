@@ -69,7 +69,7 @@ impl Daemon {
         self.folder.path().join("tranched.sock")
     }
 
-    /// Changes what the daemon will answer.
+    /// Changes the state that its next answers have.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.script.0.lock().unwrap());
     }
@@ -138,13 +138,6 @@ impl Jobs for Shared {
         Ok(Response::new(v1::ListJobsResponse { jobs }))
     }
 
-    async fn show_report(
-        &self,
-        _: Request<v1::ShowReportRequest>,
-    ) -> Result<Response<v1::ShowReportResponse>, Status> {
-        Err(Status::unimplemented("the page shows no report"))
-    }
-
     async fn show_history(
         &self,
         _: Request<v1::ShowHistoryRequest>,
@@ -156,6 +149,7 @@ impl Jobs for Shared {
     type FollowLogStream = Empty<v1::LogPart>;
 
     never! {
+        show_report(v1::ShowReportRequest) -> v1::ShowReportResponse;
         create_project(v1::CreateProjectRequest) -> v1::ProjectView;
         update_project(v1::UpdateProjectRequest) -> v1::ProjectView;
         delete_project(v1::DeleteProjectRequest) -> v1::DeleteProjectResponse;

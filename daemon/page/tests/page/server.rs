@@ -34,7 +34,7 @@ impl Page {
         self.process.id()
     }
 
-    /// Connection to the page, or to what stands in its place.
+    /// A connection that fails where an answer takes 20 s.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -27,6 +27,7 @@ mod load;
 mod names;
 mod only_slices;
 mod over_cap;
+mod page;
 mod placement;
 mod play;
 mod recovery;

@@ -1,0 +1,99 @@
+//! The overview page has the figures of `tranche list` and `tranche smi`, as a user who may only look.
+
+use std::fs::{Permissions, set_permissions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+
+use e2e::{Node, Process, eventually, skip};
+use serde_json::Value;
+
+use crate::access::ALICE;
+
+/// A page of a node's daemon, served by a user without rights.
+struct Page {
+    port: u16,
+    _process: Process,
+}
+
+impl Page {
+    #[track_caller]
+    fn of(node: &Node) -> Self {
+        let program = node.dir().join("tranche-page");
+        let staged = node.stage().command().with_file_name("tranche-page");
+        node.run(node.command("cp").arg(staged).arg(&program)).success();
+        for path in [&program, node.dir()] {
+            set_permissions(path, Permissions::from_mode(0o755)).expect("they are this user's");
+        }
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|free| free.local_addr())
+            .expect("a port is free")
+            .port();
+        let mut command = node.command("setpriv");
+        command.arg(format!("--reuid={ALICE}")).arg(format!("--regid={ALICE}")).arg("--clear-groups");
+        command.arg(program).args(["--listen", &format!("127.0.0.1:{port}")]);
+        Self { port, _process: Process::start(&mut command) }
+    }
+
+    fn get(&self, path: &str) -> Result<String, String> {
+        let ask = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.write_all(
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        };
+        let answer = ask().map_err(|error: std::io::Error| error.to_string())?;
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+            _ => Err(answer),
+        }
+    }
+
+    fn overview(&self) -> Result<Value, String> {
+        serde_json::from_str(&self.get("/api/v1/overview")?).map_err(|error| error.to_string())
+    }
+}
+
+#[test]
+fn page_of_a_user_who_may_only_look_has_the_figures_of_the_commands() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("only root can be another user");
+    }
+    let node = Node::configured("v100x16", "idle_after_s = 2");
+    node.tranche(&["project", "create", "a", "--quota", "16"]).success();
+    for number in 0..13 {
+        let gpus = if number == 0 { "4" } else { "1" };
+        let (name, secret) = (format!("sleep-{number}"), "SECRET=x");
+        node.tranche(&["submit", &name, "-g", gpus, "--", "env", secret, "sleep", "1000"]).success();
+    }
+    node.tranche(&["submit", "waits", "-g", "1", "--", "sleep", "1000"]).success();
+    let page = Page::of(&node);
+    let overview = eventually("all jobs are idle on the page", || {
+        let overview = page.overview()?;
+        let idle = overview["figures"]["idle_milligpus"] == 16_000;
+        if idle { Ok(overview) } else { Err(overview["figures"].to_string()) }
+    });
+    let listed: Value =
+        serde_json::from_str(&node.tranche(&["list", "-A", "--json"]).success()).expect("JSON");
+    let count =
+        |state: &str| listed.as_array().expect("a list").iter().filter(|job| job["state"] == state).count();
+    let (figures, smi) = (&overview["figures"], node.smi());
+    assert_eq!((figures["running"].as_u64(), figures["pending"].as_u64()), (Some(13), Some(1)), "{figures}");
+    assert_eq!((count("running"), count("pending")), (13, 1));
+    assert_eq!(figures["gpus"], smi.gpus.len());
+    assert_eq!(
+        figures["allocated_milligpus"],
+        1000 * smi.slices.iter().map(|slice| slice.devices.len()).sum::<usize>()
+    );
+    let jobs = overview["jobs"].as_array().expect("a list");
+    assert!(
+        jobs.len() == 13 && jobs.iter().all(|job| job["idle_ms"].is_u64() && job["user"] == "root"),
+        "{jobs:?}"
+    );
+    assert!(overview["allocation"]["bands"][0]["milligpus"].is_array(), "{overview}");
+    let html = page.get("/").unwrap_or_else(|answer| panic!("{answer}"));
+    assert!(html.contains("13 jobs, longest") && html.contains("<td>waits</td>"), "{html}");
+    assert!(!html.contains("SECRET") && !overview.to_string().contains("SECRET"));
+}
