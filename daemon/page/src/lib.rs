@@ -3,7 +3,7 @@
 //! Laws:
 //! - It is a client of the daemon that may only look, and its server answers `GET` and `HEAD` alone.
 //! - Text of the daemon and of other nodes is untrusted: it is bounded, made visible, and escaped in one place
-//!   ([`element`]); no script contains it.
+//!   (`element.rs`); no script contains it.
 //! - A slow or hostile viewer, and a node that does not answer, delay no other viewer.
 //! - Nothing leaves it that a user without rights could not list on the node: no command, folder, address or token.
 #![forbid(unsafe_code)]
