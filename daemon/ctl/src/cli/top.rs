@@ -6,20 +6,14 @@ use clap::Args;
 
 use super::quantity;
 
-/// Examples of `tranche top`, below its options.
-const EXAMPLES: &str = "\
-EXAMPLES
-  tranche top                 what GPUs, slices and queue do, each second
-  tranche top -d 5s --mine    your own slices and jobs, every five seconds
-  tranche top --once          a single frame as text, for logs and scripts
-
-KEYS
-  q leaves, ? lists the keys; f freezes or thaws a slice, c cordons a GPU, d deletes a slice or a job.
-  Each of these three asks first.";
+/// Keys of `tranche top`, above its options.
+const KEYS: &str = "\
+Keys: q leaves, ? lists the keys; f freezes or thaws a slice, c cordons a GPU, d deletes a slice or a job. \
+    Each of these three asks first.";
 
 /// `tranche top`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = KEYS)]
 pub struct TopArgs {
     /// Time between two looks: seconds, or a duration such as 500ms; 100ms to 1h
     #[arg(short = 'd', long, value_name = "SECS", default_value = "1s", value_parser = quantity::interval)]

@@ -159,6 +159,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "top",
+        &[
+            ("tranche top -d 5s --mine", "Your own slices and jobs, every five seconds"),
+            ("tranche top --once", "A single frame as text, for logs and scripts"),
+        ],
+    ),
+    (
         "events",
         &[
             ("tranche events --since 1h", "Events of the last hour"),

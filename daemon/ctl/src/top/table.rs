@@ -26,7 +26,7 @@ const SLICES: [ScreenColumn; 9] = [
     column("Of its memory", (10, 24), 100, false),
     column("Memory", (13, 13), 0, true),
     column("Busy", (5, 5), 0, true),
-    column("ScreenState", (15, 20), 0, false),
+    column("State", (15, 20), 0, false),
     column("Processes", (20, 200), 140, false),
 ];
 const NAME: usize = 0;

@@ -32,7 +32,7 @@ fn absent_daemon_is_an_error_with_advice() {
 #[test]
 fn help_has_examples_and_keys() {
     let help = ending(&Daemon::new().socket(), &["top", "--help"]).printed();
-    for part in ["EXAMPLES", "tranche top -d 5s --mine", "KEYS", "--once", "[default: 1s]"] {
+    for part in ["Examples:", "tranche top -d 5s --mine", "Keys:", "--once", "[default: 1s]"] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
     }
     ending(&Daemon::new().socket(), &["top", "-d", "0"]).refused(2, &["100ms to 1h"]);
