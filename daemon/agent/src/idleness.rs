@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use tranche_domain::id::SliceName;
 
+/// Least time without use that counts as idle; samples are a second apart.
+const LEAST: Duration = Duration::from_secs(2);
+
 /// Idleness of all slices, from samples of their GPU time.
 #[derive(Debug)]
 pub(crate) struct Idleness {
@@ -16,6 +19,8 @@ pub(crate) struct Idleness {
 struct IdlenessState {
     /// Time without use after which a slice counts as idle.
     after: Duration,
+    /// Time of the last sample. Idleness is known up to then, however long the driver delays the next one.
+    sampled: Option<Instant>,
     slices: BTreeMap<SliceName, LastUse>,
 }
 
@@ -45,7 +50,14 @@ pub(crate) struct UseSample {
 impl Idleness {
     /// Idleness of no slice so far.
     pub(crate) fn new(after: Duration) -> Self {
-        Self { state: Mutex::new(IdlenessState { after, slices: BTreeMap::new() }) }
+        let state = IdlenessState { after: after.max(LEAST), sampled: None, slices: BTreeMap::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Begins anew for a slice that is created now; an earlier one may have had its name.
+    pub(crate) fn begin(&self, name: &SliceName, created_unix_ms: u64) {
+        let last = LastUse { created_unix_ms, used: Duration::ZERO, at: Instant::now(), is_known: false };
+        self.state().slices.insert(name.clone(), last);
     }
 
     fn state(&self) -> MutexGuard<'_, IdlenessState> {
@@ -54,13 +66,14 @@ impl Idleness {
 
     /// Sets the time without use after which a slice counts as idle.
     pub(crate) fn set_after(&self, after: Duration) {
-        self.state().after = after;
+        self.state().after = after.max(LEAST);
     }
 
     /// Enters a sample of all slices. Returns those that are found to be idle for the first time since they were used,
     /// with the time without use.
     pub(crate) fn observe(&self, samples: &[UseSample], now: Instant) -> Vec<(SliceName, Duration)> {
         let mut state = self.state();
+        state.sampled = Some(now);
         let before = std::mem::take(&mut state.slices);
         let mut found = Vec::new();
         for sample in samples {
@@ -94,7 +107,8 @@ impl Idleness {
 
 impl IdlenessState {
     fn unused(&self, name: &SliceName) -> Duration {
-        self.slices.get(name).map(|last| last.at.elapsed()).unwrap_or_default()
+        let Some((last, sampled)) = self.slices.get(name).zip(self.sampled) else { return Duration::ZERO };
+        sampled.saturating_duration_since(last.at)
     }
 }
 
@@ -136,16 +150,28 @@ mod tests {
     }
 
     #[test]
-    fn idleness_is_told_by_the_time_since_the_last_use() {
+    fn idleness_is_known_up_to_the_last_sample() {
         let (idleness, name) = (Idleness::new(Duration::ZERO), "a".parse().unwrap());
-        idleness.observe(&[sample(1, 0, false)], Instant::now());
-        assert!(idleness.idle(&name).is_some() && idleness.unused(&name) < AFTER);
+        let now = Instant::now();
+        let idle_at = |seconds: u64| {
+            idleness.observe(&[sample(1, 0, false)], now + Duration::from_secs(seconds));
+            idleness.idle(&name)
+        };
+        assert_eq!((idle_at(0), idle_at(1), idle_at(2)), (None, None, Some(LEAST)));
+        assert_eq!(idleness.unused(&name), LEAST, "whatever time has passed since");
         idleness.set_after(AFTER);
         assert_eq!(idleness.idle(&name), None);
     }
 
     #[test]
-    fn later_slice_of_the_same_name_begins_anew() {
-        assert_eq!(found((0..20).map(|second| sample(second / 4, 0, false))), [0; 0]);
+    fn created_slice_has_no_idleness_of_an_earlier_one() {
+        let (idleness, name) = (Idleness::new(LEAST), "a".parse().unwrap());
+        let begin = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        for second in [0, 30] {
+            idleness.observe(&[sample(1, 0, false)], begin + Duration::from_secs(second));
+        }
+        assert!(idleness.idle(&name).is_some());
+        idleness.begin(&name, 2);
+        assert_eq!((idleness.idle(&name), idleness.unused(&name)), (None, Duration::ZERO));
     }
 }

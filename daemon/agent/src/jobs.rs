@@ -96,6 +96,7 @@ fn slice_use((slice, gpus): (&Slice, Vec<(GpuUuid, MilliGpus)>)) -> SliceUse {
         name: slice.name.clone(),
         created_unix_ms: slice.created_unix_ms,
         owner_uid: slice.owner_uid,
+        user: String::new(),
         pod: slice.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
         is_jobs: slice.job.is_some(),
         gpus,
@@ -123,6 +124,7 @@ impl JobSite for Hands {
             let used =
                 |(gpu, _): &(GpuUuid, _)| Some((*gpu, *readings.live.get(&(slice.name.clone(), *gpu))?));
             slice.used = slice.gpus.iter().filter_map(used).collect();
+            slice.user = self.agent.users.name(slice.owner_uid);
             slice.idle = self.agent.idleness.idle(&slice.name).is_some();
         }
         NodeUse { slices, ended: readings.ended }
@@ -269,10 +271,6 @@ impl JobSite for Hands {
         if let Err(error) = told {
             tracing::debug!(pid = %process.pid, %error, "cannot be told {signal}");
         }
-    }
-
-    fn user_name(&self, uid: u32) -> String {
-        self.agent.users.name(uid)
     }
 
     fn unused(&self, slice: &SliceName) -> Duration {

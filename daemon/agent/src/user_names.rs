@@ -23,13 +23,13 @@ impl UserDirectory {
 
     fn look_up(&self, uid: u32) -> String {
         let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-        let Some(user) = user else { return uid.to_string() };
+        let name = user.map_or_else(|| uid.to_string(), |user| user.name);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.clear();
         }
-        known.insert(uid, user.name.clone());
-        user.name
+        known.insert(uid, name.clone());
+        name
     }
 }
 

@@ -22,8 +22,8 @@ pub use sums::UseSum;
 /// Length of an entry of the account in milliseconds.
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 
-/// Maximum number of holders in an hour. What further ones use is entered for their project and user without a name.
-const MOST_HOLDERS: usize = 4_000;
+/// Maximum number of a user's holders in an hour. What further ones use is entered without their names.
+const MOST_HOLDERS: usize = 1_000;
 
 /// Hour since the Unix epoch and holder of an entry.
 pub(crate) type EntryId = (u64, GpuHolder);
@@ -37,6 +37,13 @@ pub(crate) struct SavedAccount {
     meters: Vec<(MeterId, (GpuHolder, Duration))>,
 }
 
+impl SavedAccount {
+    /// Tests if anything was held.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.holdings.is_empty()
+    }
+}
+
 /// The account since the last observation.
 #[derive(Debug, Default)]
 pub(crate) struct UseAccount {
@@ -45,8 +52,8 @@ pub(crate) struct UseAccount {
     meters: BTreeMap<MeterId, (GpuHolder, Duration)>,
     /// Sums that are not saved yet.
     pub(crate) unsaved: BTreeMap<EntryId, UseSum>,
-    /// The hour of the last entry, and its holders.
-    hour: (u64, BTreeSet<GpuHolder>),
+    /// The hour of the last entry, and its holders by user.
+    hour: (u64, BTreeMap<u32, BTreeSet<GpuHolder>>),
 }
 
 impl UseAccount {
@@ -56,7 +63,12 @@ impl UseAccount {
         Self {
             at: Some(saved.at),
             holdings: saved.holdings.into_iter().collect(),
-            meters: saved.meters.into_iter().collect(),
+            // The counters of this daemon begin at zero.
+            meters: saved
+                .meters
+                .into_iter()
+                .map(|(id, (holder, _))| (id, (holder, Duration::ZERO)))
+                .collect(),
             ..Self::default()
         }
     }
@@ -87,11 +99,13 @@ impl UseAccount {
 
     /// Enters the time since the last observation, and takes over what is held now.
     ///
-    /// `ended` is the final GPU time of slices that are no longer among the parts.
+    /// `live` is the GPU time of all slices, which may live on without being held, as while a member stops; `ended` is
+    /// the final GPU time of slices that are gone.
     pub(crate) fn observe(
         &mut self,
         now: Now,
         parts: Vec<HeldPart>,
+        live: &BTreeMap<MeterId, Duration>,
         ended: &BTreeMap<(SliceName, GpuUuid), Duration>,
         quota: impl Fn(&ProjectName) -> Option<MilliGpus>,
     ) {
@@ -105,9 +119,13 @@ impl UseAccount {
             self.enter_use(now, holder, used.saturating_sub(known.unwrap_or_default()));
             meters.insert(id.clone(), (holder.clone(), *used));
         }
-        for (id, (holder, known)) in before.iter().filter(|(id, _)| !meters.contains_key(id)) {
-            let last = ended.get(&(id.slice.clone(), id.gpu)).copied().unwrap_or_default();
-            self.enter_use(now, holder, last.saturating_sub(*known));
+        let others = before.into_iter().filter(|(id, _)| !meters.contains_key(id)).collect::<Vec<_>>();
+        for (id, (holder, known)) in others {
+            let last = live.get(&id).or_else(|| ended.get(&(id.slice.clone(), id.gpu))).copied();
+            self.enter_use(now, &holder, last.unwrap_or_default().saturating_sub(known));
+            if let Some(used) = live.get(&id) {
+                meters.insert(id, (holder, *used));
+            }
         }
         self.meters = meters;
         self.holdings = holdings::sum(parts, quota);
@@ -147,10 +165,11 @@ impl UseAccount {
     }
 
     fn entry(&mut self, hour: u64, holder: &GpuHolder) -> &mut UseSum {
-        let (last, holders) = &mut self.hour;
+        let (last, users) = &mut self.hour;
         if *last != hour {
-            (*last, *holders) = (hour, BTreeSet::new());
+            (*last, *users) = (hour, BTreeMap::new());
         }
+        let holders = users.entry(holder.uid).or_default();
         let named =
             holders.contains(holder) || holders.len() < MOST_HOLDERS && holders.insert(holder.clone());
         let name = if named { holder.name.clone() } else { String::new() };

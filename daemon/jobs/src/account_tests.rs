@@ -14,7 +14,7 @@ use tranche_domain::jobs::{
     Size, Submission, TerminationPolicy, UserSlice,
 };
 
-use crate::account::{GpuHolder, UseSum};
+use crate::account::{GpuHolder, HeldPart, MeterId, UseAccount, UseSum};
 use crate::clock::{Clock, ClockReading, Now};
 use crate::folder::Folders;
 use crate::record::{JobOwner, JobRecord, Run};
@@ -147,6 +147,7 @@ impl<'a> Life<'a> {
             name: slice.name.clone(),
             created_unix_ms: slice.created_unix_ms,
             owner_uid: slice.owner_uid,
+            user: "ann".into(),
             pod: None,
             is_jobs: false,
             gpus: slice.gpus.iter().map(|gpu| (*gpu, MilliGpus::ONE)).collect(),
@@ -252,8 +253,9 @@ impl<'a> Life<'a> {
         let each = |_, holder: GpuHolder, sum: UseSum| {
             let project = holder.project.map(String::from).unwrap_or_default();
             sums.entry((project, holder.name)).or_default().add(&sum);
+            true
         };
-        self.store.uses(&(0..=u64::MAX - 1), each).unwrap();
+        self.store.uses().unwrap().each(&(0..=u64::MAX - 1), each).unwrap();
         sums
     }
 
@@ -313,4 +315,36 @@ fn account_is_the_integral_of_the_history() {
         })
         .unwrap();
     assert!(total.get() > 0, "no GPU was held in any history");
+}
+
+#[test]
+fn use_of_a_slice_that_is_no_longer_held_is_entered_until_it_ends() {
+    let holder = GpuHolder { project: None, uid: 7, name: "j".into(), gpu: gpu(0) };
+    let id = MeterId { slice: "a.j.0".parse().unwrap(), created_unix_ms: 1, gpu: gpu(0) };
+    let ms = Duration::from_millis;
+    let part = |used| HeldPart {
+        holder: holder.clone(),
+        gpus: MilliGpus::ONE,
+        idle: false,
+        meter: Some((id.clone(), ms(used))),
+    };
+    let now = Clock::default().at(ClockReading { unix_ms: 5, uptime: Duration::ZERO });
+    let live = |used| BTreeMap::from([(id.clone(), ms(used))]);
+    let none = BTreeMap::new;
+    let used = |account: &UseAccount| account.unsaved.values().map(|sum| sum.used_us).sum::<u64>();
+    let mut account = UseAccount::default();
+    account.observe(now, vec![part(10)], &live(10), &none(), |_| None);
+    // Its member stops, and works on; then it has left, which is known before its slice's end is.
+    account.observe(now, Vec::new(), &live(25), &none(), |_| None);
+    account.observe(now, Vec::new(), &live(25), &none(), |_| None);
+    assert_eq!(used(&account), 25_000);
+    let ended = BTreeMap::from([((id.slice.clone(), id.gpu), ms(40))]);
+    account.observe(now, Vec::new(), &BTreeMap::new(), &ended, |_| None);
+    account.observe(now, Vec::new(), &BTreeMap::new(), &BTreeMap::new(), |_| None);
+    assert_eq!(used(&account), 40_000);
+    // The counters of the next daemon begin at zero.
+    account.observe(now, vec![part(3)], &live(3), &none(), |_| None);
+    let mut next = UseAccount::again(account.saved());
+    next.observe(now, vec![part(5)], &live(5), &none(), |_| None);
+    assert_eq!(used(&next), 5_000);
 }

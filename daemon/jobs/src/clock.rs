@@ -57,9 +57,8 @@ impl Clock {
     pub(crate) fn again(kept: Option<Self>, rebooted: bool, now: ClockReading) -> Self {
         match kept {
             None => Self { showed: JobTime::default(), uptime: now.uptime },
-            // The time between the last save and the reboot, at most an hour, is lost, as is the time
-            // switched off.
-            Some(kept) if rebooted => Self { uptime: Duration::ZERO, ..kept },
+            // The time between the last save and the start of this daemon is lost: nothing of it runs any more.
+            Some(kept) if rebooted => Self { uptime: now.uptime, ..kept },
             Some(kept) => kept,
         }
     }
@@ -102,7 +101,7 @@ mod tests {
         let second = Clock::again(Some(kept), false, up(600));
         assert_eq!(shows(second, 600), 100);
         let third = Clock::again(Some(kept), true, up(7));
-        assert_eq!((shows(third, 7), shows(third, 9)), (37, 39));
+        assert_eq!((shows(third, 7), shows(third, 9)), (30, 32));
         assert_eq!(shows(second, 20), 30, "a machine that cannot say that it was booted again");
     }
 

@@ -39,7 +39,7 @@ pub enum JobsError {
     #[error("the ticket is not of user {uid}: a job is submitted by its own user")]
     OthersTicket { uid: u32 },
     #[error(
-        "the report would have {rows} rows, and a message holds {most}: ask for a shorter time, longer periods, or another \
+        "the report would have {rows} rows or more, and a message holds {most}: ask for a shorter time, longer periods, or another \
          grouping"
     )]
     LongReport { rows: usize, most: usize },

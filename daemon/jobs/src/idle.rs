@@ -14,10 +14,8 @@ use crate::state::ControllerState;
 struct IdleHolder {
     member: MemberId,
     project: ProjectName,
-    uid: u32,
     slice: SliceName,
     gpus: MilliGpus,
-    minutes: u64,
 }
 
 impl<S: JobSite> JobController<S> {
@@ -32,11 +30,11 @@ impl<S: JobSite> JobController<S> {
                 }
                 IdlePolicy::End => ending.extend(state.scheduler.user_slice(holder.member).cloned()),
                 IdlePolicy::Alert => {
-                    let IdleHolder { project, uid, slice, minutes, .. } = holder;
-                    let message = format!(
-                        "slice {slice} of {}, project {project}, has not used its GPU for {minutes} min",
-                        self.site.user_name(uid)
-                    );
+                    let IdleHolder { project, slice, .. } = holder;
+                    let known = state.node_use.slices.iter().find(|known| known.name == slice);
+                    let user = known.map_or("its user", |known| &known.user);
+                    // Without a time, which would make it another note each minute.
+                    let message = format!("slice {slice} of {user}, project {project}, does not use its GPU");
                     self.site.set_condition(JobCondition::Idle(slice.clone()), message);
                     alerted.insert(slice);
                 }
@@ -63,19 +61,19 @@ impl<S: JobSite> JobController<S> {
     }
 
     fn idle_holders(&self, state: &ControllerState) -> Vec<IdleHolder> {
-        let holder = |member: MemberId, project: &ProjectName, uid, slice: SliceName, size: Size| {
-            let minutes = self.site.idle(&slice)?.as_secs() / 60;
-            Some(IdleHolder { member, project: project.clone(), uid, slice, gpus: size.total(), minutes })
+        let holder = |member: MemberId, project: &ProjectName, slice: SliceName, size: Size| {
+            self.site.idle(&slice)?;
+            Some(IdleHolder { member, project: project.clone(), slice, gpus: size.total() })
         };
         let bound = state.places.values().filter(|bound| bound.phase == Phase::Running);
         let members = bound.filter_map(|bound| {
             let entry = state.entries.get(&bound.member.job)?;
             let (spec, slice) = (&entry.spec, entry.slice(bound.member));
-            holder(bound.member, &spec.project, entry.owner.uid, slice, spec.size)
+            holder(bound.member, &spec.project, slice, spec.size)
         });
         let slices = state.scheduler.user_slices().filter_map(|(project, slice)| {
             let member = state.scheduler.member_of_slice(&slice.name)?;
-            holder(member, project, slice.owner_uid, slice.name.clone(), slice.size)
+            holder(member, project, slice.name.clone(), slice.size)
         });
         members.chain(slices).collect()
     }

@@ -51,6 +51,14 @@ impl ControllerState {
         parts
     }
 
+    /// GPU time of all slices at the last round.
+    pub(crate) fn meters(&self) -> BTreeMap<MeterId, Duration> {
+        let slices = self.node_use.slices.iter();
+        let meters =
+            slices.flat_map(|slice| slice.used.iter().map(|(gpu, used)| (meter_of(slice, *gpu), *used)));
+        meters.collect()
+    }
+
     fn parts_of_jobs(&self, uses: &BTreeMap<&SliceName, &SliceUse>) -> Vec<HeldPart> {
         let mut parts = Vec::new();
         for bound in self.places.values().filter(|bound| bound.phase == Phase::Running) {
@@ -78,11 +86,14 @@ impl ControllerState {
 fn part(holder: GpuHolder, gpus: MilliGpus, slice: Option<&SliceUse>) -> HeldPart {
     let meter = |slice: &SliceUse| {
         let used: Duration = *slice.used.get(&holder.gpu)?;
-        let (name, gpu) = (slice.name.clone(), holder.gpu);
-        Some((MeterId { slice: name, created_unix_ms: slice.created_unix_ms, gpu }, used))
+        Some((meter_of(slice, holder.gpu), used))
     };
     let (idle, meter) = (slice.is_some_and(|slice| slice.idle), slice.and_then(meter));
     HeldPart { holder, gpus, idle, meter }
+}
+
+fn meter_of(slice: &SliceUse, gpu: GpuUuid) -> MeterId {
+    MeterId { slice: slice.name.clone(), created_unix_ms: slice.created_unix_ms, gpu }
 }
 
 /// An amount in equal parts; the first GPU has the rest.

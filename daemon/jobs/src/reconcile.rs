@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus, UserSlice};
 use tranche_shm::crash::point;
 
+use crate::account::SavedAccount;
 use crate::claims::JobClaims;
 use crate::clock::{JobTime, Now};
 use crate::controller::JobController;
@@ -31,7 +32,9 @@ const TICK_IN_USE: Duration = Duration::from_mins(1);
 
 /// Tests if the clock has to be saved again.
 fn is_old(state: &ControllerState, now: Now) -> bool {
-    let tick = if state.account.is_used() { TICK_IN_USE } else { TICK };
+    // What was held at the last save is charged until the next one.
+    let was_used = state.node.account.as_ref().is_some_and(SavedAccount::is_used);
+    let tick = if was_used || state.account.is_used() { TICK_IN_USE } else { TICK };
     state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= tick)
 }
 

@@ -75,15 +75,20 @@ impl<S: JobSite> JobController<S> {
             let period = (hour - begin).checked_div(step).map_or(0, |periods| periods * step);
             let row = RowId::of(holder, query.by, (begin + period) * HOUR_MS);
             sums.entry(row).or_default().add(sum);
+            sums.len() <= MOST_ROWS
         };
-        // The lock keeps what is unsaved from being saved, and so counted twice, in between.
+        // Both at one moment: an entry is either unsaved or in the store.
         let mut state = self.state();
         state.observe(self.now());
-        for ((hour, holder), sum) in state.unentered().filter(|((hour, _), _)| hours.contains(hour)) {
-            enter(*hour, holder.clone(), sum);
-        }
-        self.store.uses(&hours, |hour, holder, sum| enter(hour, holder, &sum))?;
+        let unentered: Vec<_> = state.unentered().map(|(id, sum)| (id.clone(), sum.clone())).collect();
+        let saved = self.store.uses()?;
         drop(state);
+        for ((hour, holder), sum) in unentered.into_iter().filter(|((hour, _), _)| hours.contains(hour)) {
+            enter(hour, holder, &sum);
+        }
+        saved
+            .each(&hours, |hour, holder, sum| enter(hour, holder, &sum))
+            .map_err(|cause| self.store.unreadable(cause))?;
         if sums.len() > MOST_ROWS {
             return Err(JobsError::LongReport { rows: sums.len(), most: MOST_ROWS });
         }

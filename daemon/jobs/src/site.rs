@@ -40,6 +40,8 @@ pub struct SliceUse {
     pub created_unix_ms: u64,
     /// Uid of its owner; root for pods.
     pub owner_uid: u32,
+    /// Name of the owner, or the uid if it has none.
+    pub user: String,
     /// Namespace and name of the pod that the slice is for, as `NAMESPACE/NAME`.
     pub pod: Option<String>,
     /// True if a job's member owns it.
@@ -120,11 +122,6 @@ pub trait JobSite: Send + Sync + 'static {
 
     /// That time, if it is long enough to count as idle.
     fn idle(&self, slice: &SliceName) -> Option<Duration>;
-
-    /// Name of a user, or the uid if it has none.
-    fn user_name(&self, uid: u32) -> String {
-        uid.to_string()
-    }
 
     /// Readings of the system clocks.
     fn clocks(&self) -> ClockReading {

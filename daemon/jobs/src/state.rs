@@ -247,9 +247,9 @@ impl ControllerState {
 
     /// Enters the use of GPUs up to now in the account.
     pub(crate) fn observe(&mut self, now: Now) {
-        let (parts, ended) = (self.parts(), std::mem::take(&mut self.node_use.ended));
+        let (parts, live, ended) = (self.parts(), self.meters(), std::mem::take(&mut self.node_use.ended));
         let quota = |project: &ProjectName| self.scheduler.quota(project);
-        self.account.observe(now, parts, &ended, quota);
+        self.account.observe(now, parts, &live, &ended, quota);
     }
 
     /// Entries of the account that are not in the store.

@@ -3,7 +3,6 @@
 mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Job, JobId, LaunchSpec, MilliGpus, Project, ProjectName, SavedBinding};
 
-use crate::account::{EntryId, GpuHolder, SavedAccount, UseSum};
+use crate::account::{EntryId, SavedAccount, UseSum};
 use crate::clock::Clock;
 use crate::history::Point;
 use crate::record::JobRecord;
 use crate::reserve;
+pub(crate) use uses::SavedUses;
 
 const PROJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("projects");
 const JOBS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("jobs");
@@ -168,6 +168,11 @@ impl Store {
         done
     }
 
+    /// Failure to read what was opened for reading.
+    pub(crate) fn unreadable(&self, cause: redb::Error) -> StoreError {
+        self.failed("read", cause)
+    }
+
     fn failed(&self, doing: &'static str, cause: redb::Error) -> StoreError {
         StoreError { doing, path: self.path.clone(), cause: Box::new(cause) }
     }
@@ -202,14 +207,10 @@ impl Store {
         Ok(points)
     }
 
-    /// Passes on the entries of the account in these hours since the Unix epoch, in order.
-    pub(crate) fn uses(
-        &self,
-        hours: &RangeInclusive<u64>,
-        mut each: impl FnMut(u64, GpuHolder, UseSum),
-    ) -> Result<(), StoreError> {
-        let read = |database: &Database| uses::read(database, hours, &mut each);
-        self.with(read).map_err(|cause| self.failed("read", cause))
+    /// The account as it is now, whatever is saved later.
+    pub(crate) fn uses(&self) -> Result<SavedUses, StoreError> {
+        let transaction = self.with(|database| Ok(database.begin_read()?));
+        Ok(SavedUses::new(transaction.map_err(|cause| self.failed("read", cause))?))
     }
 }
 

@@ -110,6 +110,7 @@ impl Agent {
         match self.serve_new(core, &slice) {
             Ok(()) => {
                 self.telemetry.events.record(created(&slice).asked_by(actor));
+                self.idleness.begin(&slice.name, slice.created_unix_ms);
                 self.demand_changed();
                 Ok(slice)
             }

@@ -64,9 +64,8 @@ impl QuotaScheduler {
 
     fn borrowed_by<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let mut members = self.staying(account);
-        let idle = |victim: &Victim<'_>| self.idle.contains(&victim.id);
         members.sort_by_key(|victim| {
-            (!victim.job.spec.is_non_preemptible(), idle(victim), victim.binding.order)
+            (!victim.job.spec.is_non_preemptible(), victim.is_idle, victim.binding.order)
         });
         let mut safe = MilliGpus::ZERO;
         members.retain(|victim| {
@@ -83,7 +82,7 @@ impl QuotaScheduler {
         let here = self.bindings.iter().filter(|(_, binding)| binding.phase != Phase::Stopping);
         let victims = here.filter_map(|(id, binding)| {
             let job = self.jobs.get(&id.job)?;
-            Some(Victim { id: *id, binding, job, account })
+            Some(Victim { id: *id, binding, job, account, is_idle: self.idle.contains(id) })
         });
         victims.filter(|victim| *victim.project() == account.project.name).collect()
     }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use redb::{
-    Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction,
-};
+use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction};
 
 use crate::account::{EntryId, GpuHolder, UseSum};
 
@@ -36,22 +34,34 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Passes on the entries of these hours that can be read, in order.
-pub(super) fn read(
-    database: &Database,
-    hours: &RangeInclusive<u64>,
-    each: &mut impl FnMut(u64, GpuHolder, UseSum),
-) -> Result<(), redb::Error> {
-    let (first, end) = (*hours.start(), hours.end().saturating_add(1));
-    let transaction = database.begin_read()?;
-    let nobody: &[u8] = &[];
-    for row in transaction.open_table(USES)?.range((first, nobody)..(end, nobody))? {
-        let (key, text) = row?;
-        let (hour, holder) = key.value();
-        if let (Ok(holder), Ok(sum)) = (serde_json::from_slice(holder), serde_json::from_slice(text.value()))
-        {
-            each(hour, holder, sum);
-        }
+/// The account at one moment.
+pub(crate) struct SavedUses {
+    transaction: ReadTransaction,
+}
+
+impl SavedUses {
+    pub(super) const fn new(transaction: ReadTransaction) -> Self {
+        Self { transaction }
     }
-    Ok(())
+
+    /// Passes on the readable entries of these hours since the Unix epoch, until one is refused.
+    pub(crate) fn each(
+        &self,
+        hours: &RangeInclusive<u64>,
+        mut take: impl FnMut(u64, GpuHolder, UseSum) -> bool,
+    ) -> Result<(), redb::Error> {
+        let (first, end) = (*hours.start(), hours.end().saturating_add(1));
+        let nobody: &[u8] = &[];
+        for row in self.transaction.open_table(USES)?.range((first, nobody)..(end, nobody))? {
+            let (key, text) = row?;
+            let (hour, holder) = key.value();
+            if let (Ok(holder), Ok(sum)) =
+                (serde_json::from_slice(holder), serde_json::from_slice(text.value()))
+                && !take(hour, holder, sum)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
 }

@@ -40,6 +40,8 @@ pub(super) struct Victim<'a> {
     pub(super) binding: &'a Binding,
     pub(super) job: &'a Job,
     pub(super) account: &'a ProjectAccount,
+    /// True if it is idle, and its project's policy is to preempt such members first.
+    pub(super) is_idle: bool,
 }
 
 impl<'a> Victim<'a> {

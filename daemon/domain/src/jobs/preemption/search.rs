@@ -66,7 +66,10 @@ impl<'a> VictimSearch<'a> {
             return None;
         }
         if choices(clearable.len(), count) > CHOICES {
-            clearable.sort_by_cached_key(|index| (total(&self.on(*index).collect::<Vec<_>>()), *index));
+            clearable.sort_by_cached_key(|index| {
+                let here: Vec<_> = self.on(*index).collect();
+                (busy_total(&here), total(&here), *index)
+            });
             clearable.truncate(count);
         }
         let sets = combinations(&clearable, count).into_iter();
@@ -94,7 +97,7 @@ impl<'a> VictimSearch<'a> {
         let elsewhere = own.filter(|own| !here.contains(&own.id));
         let sets =
             candidate_sets(elsewhere.copied().collect(), &enough).into_iter().filter(|more| enough(more));
-        let more = sets.min_by_key(|more| (total(more), more.len(), newest(more)))?;
+        let more = sets.min_by_key(|more| (busy_total(more), total(more), more.len(), newest(more)))?;
         Some(set.iter().copied().chain(more).collect())
     }
 
@@ -120,9 +123,8 @@ impl<'a> VictimSearch<'a> {
         let highest = set.iter().map(|victim| victim.account.level()).max()?;
         let is_better = self.is_better(freed.own, &freed);
         let slices = set.iter().filter(|victim| victim.is_slice()).count();
-        let busy = set.iter().filter(|victim| !self.scheduler.idle.contains(&victim.id));
-        let busy = busy.map(Victim::total).sum();
-        is_better.then(|| (below, busy, total(set), set.len(), slices, Reverse(highest), newest(set)))
+        is_better
+            .then(|| (below, busy_total(set), total(set), set.len(), slices, Reverse(highest), newest(set)))
     }
 
     fn freed(&self, set: &[Victim<'a>]) -> Freed<'a> {
@@ -166,6 +168,11 @@ fn total(set: &[Victim<'_>]) -> MilliGpus {
     set.iter().map(Victim::total).sum()
 }
 
+/// GPUs of members that are not known to be idle.
+fn busy_total(set: &[Victim<'_>]) -> MilliGpus {
+    set.iter().filter(|victim| !victim.is_idle).map(Victim::total).sum()
+}
+
 fn ids(set: &[Victim<'_>]) -> Vec<MemberId> {
     let ids: BTreeSet<MemberId> = set.iter().map(|victim| victim.id).collect();
     ids.into_iter().collect()
@@ -181,9 +188,9 @@ fn candidate_sets<'a>(all: Vec<Victim<'a>>, enough: &impl Fn(&[Victim<'a>]) -> b
     if all.len() <= EXACT { least_sets(&all, enough) } else { alloc::vec![shrink_greedily(all, enough)] }
 }
 
-/// Approximately minimal set: leaves out members that are not needed, largest first.
+/// Approximately minimal set: leaves out members that are not needed, busy and large ones first.
 fn shrink_greedily<'a>(mut all: Vec<Victim<'a>>, enough: &impl Fn(&[Victim<'a>]) -> bool) -> Vec<Victim<'a>> {
-    all.sort_by_key(|victim| (victim.total(), victim.binding.order));
+    all.sort_by_key(|victim| (!victim.is_idle, victim.total(), victim.binding.order));
     for at in (0..all.len()).rev() {
         let mut fewer = all.clone();
         fewer.remove(at);

@@ -308,6 +308,18 @@ fn idle_members_are_preempted_before_busy_ones() {
 }
 
 #[test]
+fn idle_member_is_found_among_many_busy_ones() {
+    let mut world = World::new(islands(1, 1), &[("a", "0.1"), ("b", "0.9")]);
+    let big = world.submit("a", "big", "0.5", JobKind::Training);
+    for at in 0..16 {
+        world.submit("a", &std::format!("small-{at}"), "0.03", JobKind::Training);
+    }
+    world.scheduler.set_idle([MemberId { job: big, index: 0 }].into());
+    world.submit("b", "due", "0.4", JobKind::Training);
+    assert_eq!(world.stopped, ["big"]);
+}
+
+#[test]
 fn decision_cost_is_independent_of_queue_length() {
     let looked_at = |behind: usize| {
         let mut world = World::new(islands(1, 1), &[("a", "0.5"), ("b", "0.5")]);
