@@ -135,9 +135,16 @@ fn full_node_is_described_by_its_best_gpu_and_each_reason_once() {
     let expected = "GPU 5 has 3251 MiB of 32510 MiB and 10 % of compute free, the other 13 have no more, \
                     GPUs 1, 2 take no slices (it is in MIG mode); it fits once";
     assert!(text.contains(expected), "{text}");
+    let mut kept = rooms.clone();
+    kept[7].kept = permille(500);
+    let text = place(&kept, whole(2), &[]).unwrap_err().to_string();
+    assert!(
+        text.contains("0 of 14 GPUs are wholly free (and 1 kept for a job, wholly or in part), GPUs"),
+        "{text}"
+    );
     let text = place(&rooms, whole(2), &[]).unwrap_err().to_string();
     assert!(
-        text.contains("2 whole GPUs: 0 of 14 GPUs have no slice, GPUs 1, 2 take no slices (it"),
+        text.contains("2 whole GPUs: 0 of 14 GPUs are wholly free, GPUs 1, 2 take no slices (it"),
         "{text}"
     );
 }

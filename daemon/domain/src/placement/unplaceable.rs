@@ -133,7 +133,11 @@ fn free(f: &mut fmt::Formatter<'_>, demand: &Demand, rooms: &[GpuRoom]) -> fmt::
     let mut between = "";
     if is_many && matches!(demand, Demand::Whole(_)) {
         let whole = open.iter().filter(|room| room.is_untouched()).count();
-        write!(f, " {whole} of {} GPUs have no slice", open.len())?;
+        write!(f, " {whole} of {} GPUs are wholly free", open.len())?;
+        let kept = open.iter().filter(|room| room.kept > Permille::ZERO).count();
+        if kept > 0 {
+            write!(f, " (and {kept} kept for a job, wholly or in part)")?;
+        }
         between = ",";
     } else {
         for room in &open[..described] {

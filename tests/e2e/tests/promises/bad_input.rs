@@ -64,7 +64,11 @@ fn refusal_for_lack_of_room_names_free_memory() {
             (&["run", "-g", "0.5", "--", "true"], REFUSED, &["no room", free, "wait"]),
             (&["slice", "create", "more", "-g", "0.5"], REFUSED, &["no room", free]),
             (&["slice", "create", "more", "-g", "0.5", "--gpu", "3"], REFUSED, &["no room", "gpu 3", "free"]),
-            (&["slice", "create", "more", "-g", "2"], REFUSED, &["2 whole gpus: 0 of 8 gpus have no slice"]),
+            (
+                &["slice", "create", "more", "-g", "2"],
+                REFUSED,
+                &["2 whole gpus: 0 of 8 gpus are wholly free"],
+            ),
             (&["slice", "create", "more", "-g", "9"], REFUSED, &["no room", "even if no other slice"]),
             (
                 &["slice", "create", "more", "--memory", "64Gi"],
