@@ -172,8 +172,10 @@ impl World {
         true
     }
 
+    /// Name of a member's job; its number if that has gone with an earlier action of the same decision.
     pub(super) fn name(&self, member: MemberId) -> String {
-        self.scheduler.jobs()[&member.job].spec.name.to_string()
+        let job = self.scheduler.jobs().get(&member.job);
+        job.map_or_else(|| std::format!("{member:?}"), |job| job.spec.name.to_string())
     }
 
     pub(super) fn delete(&mut self, project: &str, names: &[&str]) {
