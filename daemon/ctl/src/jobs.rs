@@ -6,6 +6,7 @@ mod attestation;
 mod environment;
 mod history;
 mod listing;
+mod palette;
 mod project;
 mod projects;
 mod report;

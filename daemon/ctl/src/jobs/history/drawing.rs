@@ -6,15 +6,13 @@ use std::fmt::Write;
 use tranche_domain::jobs::MilliGpus;
 
 use super::step::Step;
+use crate::jobs::palette::COLOURS;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 48.0;
 const TOP: f64 = 24.0;
 const KEY: f64 = 140.0;
-/// Palette for colour-blind readers by Okabe and Ito, https://jfly.uni-koeln.de/color/
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
 /// Use of all groups between two moments.
 struct Slab {

@@ -6,15 +6,13 @@ use std::fmt::Write;
 use tranche_domain::jobs::Report;
 
 use super::labels::{Labels, date, gpu_hours};
+use crate::jobs::palette::COLOURS;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 28.0;
 const KEY: f64 = 170.0;
-/// Palette for colour-blind readers by Okabe and Ito, https://jfly.uni-koeln.de/color/
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 /// Number of groups with a colour of their own; the others are one.
 const NAMED: usize = COLOURS.len() - 1;
 
