@@ -75,6 +75,8 @@ pub(super) enum DeviceWord {
     MovedKey,
     /// Value of [`DeviceWord::Entered`] at the last launch that took too long.
     SlowAt,
+    /// 1 if a mark of this measurement stood behind several launches while other streams had work.
+    Shared,
 }
 
 /// Graphs and transfers that are not alike.
