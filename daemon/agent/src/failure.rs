@@ -150,11 +150,12 @@ fn refusal_code(refusal: &Refusal) -> Code {
 const fn desk_code(error: &JobsError) -> Code {
     match error {
         JobsError::Project(ProjectRefusal::Unknown(_))
-        | JobsError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..))
+        | JobsError::Job(JobRefusal::NoProject(_) | JobRefusal::Unknown(..) | JobRefusal::AfterUnknown(..))
         | JobsError::NoSuchMember { .. } => Code::NotFound,
         JobsError::Project(
             ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. } | ProjectRefusal::Implicit(_),
         )
+        | JobsError::Job(JobRefusal::AfterFailed(_))
         | JobsError::Over(..)
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,
@@ -163,6 +164,7 @@ const fn desk_code(error: &JobsError) -> Code {
             JobRefusal::NeverFits { .. }
             | JobRefusal::AboveQuota { .. }
             | JobRefusal::TooManyMembers(_)
+            | JobRefusal::AfterTooMany(_)
             | JobRefusal::ScatteredGang { .. },
         ) => Code::InvalidArgument,
         JobsError::NotAMember { .. } | JobsError::OthersTicket { .. } | JobsError::OwnersLog { .. } => {

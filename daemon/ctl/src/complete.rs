@@ -55,6 +55,7 @@ fn names_of(page: &str, arg: &Arg) -> Option<Source> {
         "project" => Some(projects),
         "name" if of_project => Some(projects),
         "name" | "names" if of_job => Some(jobs),
+        "after" => Some(jobs),
         "gpu" | "gpus" | "training_gpus" | "interactive_gpus" => Some(gpus),
         _ => None,
     }
@@ -127,6 +128,7 @@ mod tests {
             "-slice-delete name",
             "-gpu-drain gpus",
             "-logs name",
+            "-submit after",
             "-delete names",
             "-delete project",
             "-project-set name",

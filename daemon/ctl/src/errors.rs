@@ -103,6 +103,9 @@ pub enum Failure {
     /// This process's environment cannot be passed to a job.
     #[error("{0}")]
     Environment(String),
+    /// A file with jobs was rejected.
+    #[error(transparent)]
+    JobFile(#[from] crate::jobs::file::JobFileError),
     /// Some of several jobs could not be deleted; the details are printed already.
     #[error("{0} of them could not be deleted")]
     Partly(usize),
@@ -173,7 +176,7 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run(error) => error.exit_status(),
-            Self::Field(_) | Self::UnknownKey { .. } => 2,
+            Self::Field(_) | Self::UnknownKey { .. } | Self::JobFile(_) => 2,
             _ => 1,
         }
     }

@@ -4,8 +4,10 @@
 
 mod attestation;
 mod environment;
+pub mod file;
 mod history;
 mod listing;
+mod naming;
 mod palette;
 mod project;
 mod projects;
@@ -26,7 +28,7 @@ use tranche_domain::jobs::{
     JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, ProjectName, Size, Submission,
     TerminationPolicy,
 };
-use tranche_domain::request::Share;
+use tranche_domain::request::{BadShare, Share};
 use tranche_rpc::v1;
 
 use crate::cli::{
@@ -45,16 +47,20 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Interval of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Submits a job with a ticket of the job launcher, and prints it.
+/// Submits a job, or all jobs of a file, and prints them.
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
-    let project = project::which(&mut daemon, args.project.as_ref())?;
+    match &args.file {
+        None => submit_one(args, &mut daemon),
+        // All of the file is read before the first job is submitted.
+        Some(file) => file::jobs(file, args)?.iter().try_for_each(|job| submit_one(job, &mut daemon)),
+    }
+}
+
+fn submit_one(args: &SubmitArgs, daemon: &mut Daemon) -> Result<(), Failure> {
+    let project = project::which(daemon, args.project.as_ref())?;
     let submission = submission(args, project)?;
-    let ticket = attestation::ticket(&daemon.socket, &submission)?;
-    let job = daemon.submit(Submission { ticket: ticket.clone(), ..submission }).inspect_err(|_| {
-        ticket.into_iter().for_each(|ticket| attestation::revoke(&daemon.socket, ticket));
-    });
-    let job = job?;
+    let job = naming::submit_named(daemon, &submission, args.name.as_ref(), with_ticket)?;
     if args.output.json {
         return out::json(&job);
     }
@@ -62,6 +68,14 @@ pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let JobView { name, project, state, .. } = &job;
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
+}
+
+/// Submits a job with a ticket of the job launcher.
+fn with_ticket(daemon: &mut Daemon, submission: Submission) -> Result<JobView, Failure> {
+    let ticket = attestation::ticket(&daemon.socket, &submission)?;
+    daemon.submit(Submission { ticket: ticket.clone(), ..submission }).inspect_err(|_| {
+        ticket.into_iter().for_each(|ticket| attestation::revoke(&daemon.socket, ticket));
+    })
 }
 
 /// Warning about a job that cannot start as submitted.
@@ -77,7 +91,8 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
     let kind = if args.interactive { JobKind::Interactive } else { JobKind::Training };
     let spec = JobSpec {
         project,
-        name: args.name.clone(),
+        // Without a name it is generated from the command.
+        name: args.name.clone().unwrap_or_else(naming::fallback),
         size: size(args.share)?,
         kind,
         preemptible: args.preemptible || kind == JobKind::Training,
@@ -97,14 +112,15 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         environment: environment::of_job(&args.env, args.clean_env)?,
         workdir: workdir(args.workdir.as_deref())?,
     };
-    Ok(Submission { spec, launch, terms, ticket: None })
+    Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
 }
 
-fn size(share: Share) -> Result<Size, Failure> {
+fn size(share: Option<Share>) -> Result<Size, Failure> {
     match share {
-        Share::Fraction(fraction) => Ok(Size::Part(fraction)),
-        Share::Whole(count) => Ok(Size::Whole(count)),
-        Share::Memory(_) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
+        Some(Share::Fraction(fraction)) => Ok(Size::Part(fraction)),
+        Some(Share::Whole(count)) => Ok(Size::Whole(count)),
+        Some(Share::Memory(_)) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
+        None => Err(tranche_rpc::BadMessage::from(BadShare::Missing).into()),
     }
 }
 

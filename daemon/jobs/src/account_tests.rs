@@ -187,7 +187,7 @@ impl<'a> Life<'a> {
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
         let terms = JobTerms { max_runtime: None, retries: 0, farewell };
         let launch = LaunchSpec { command: vec!["x".into()], environment: Vec::new(), workdir: "/".into() };
-        let submission = Submission { spec, launch, terms, ticket: None };
+        let submission = Submission { spec, launch, terms, after: [].into(), ticket: None };
         self.state.insert(id, JobRecord::new(&submission, JobOwner { uid: 7, gid: 7 }, self.now()));
     }
 

@@ -180,7 +180,9 @@ impl<S: JobSite> JobController<S> {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
+        let after = state.unended(&spec.project, &submission.after)?;
         let id = state.scheduler.submit(spec.clone())?;
+        state.scheduler.set_after(id, after);
         if let Some(earlier) = earlier {
             let name = state.numbered_name(&spec.project, &spec.name);
             state.rename(earlier, name);

@@ -11,6 +11,7 @@
 mod account;
 #[cfg(test)]
 mod account_tests;
+mod after;
 mod claims;
 mod clock;
 mod controller;

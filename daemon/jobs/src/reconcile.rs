@@ -143,6 +143,7 @@ impl<S: JobSite> JobController<S> {
             forgotten = self.retention.expired(&state.entries, now.moment());
             forgotten.iter().for_each(|id| state.remove(*id));
         }
+        self.settle_successors(&mut state, now);
         state.decide(now);
         self.site.set_claims(JobClaims::of(&state.scheduler));
         if state.dirty.is_empty()

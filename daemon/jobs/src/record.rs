@@ -163,6 +163,12 @@ impl JobRecord {
         }
     }
 
+    /// Ends the job as failed, for this reason; none of its members was started.
+    pub(crate) fn fail_unstarted(&mut self, why: &str, now: Now) {
+        self.member_mut(0).end = Some(MemberEnd::new(false, cut(why)));
+        (self.ended_unix_ms, self.ended) = (Some(now.unix_ms), now.moment());
+    }
+
     /// The job as a holder of a GPU.
     pub(crate) fn holder(&self, gpu: GpuUuid) -> GpuHolder {
         let project = Some(self.spec.project.clone());

@@ -231,6 +231,8 @@ fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight:
     let mut view = JobView::of(&entry.spec);
     (view.uid, view.submitted_unix_ms) = (entry.owner.uid, entry.submitted_unix_ms);
     view.ended_unix_ms = entry.ended_unix_ms;
+    let after = state.scheduler.jobs().get(&id).into_iter().flat_map(|job| &job.after);
+    view.after = after.filter_map(|id| Some(state.entries.get(id)?.spec.name.clone())).collect();
     (view.succeeded, view.failed) = (entry.ended(true), entry.ended(false));
     view.members = entry
         .members

@@ -126,15 +126,18 @@ fn gpus(text: &str) -> Result<Gpus, String> {
 /// `tranche submit`.
 #[derive(Args, Debug)]
 pub struct SubmitArgs {
-    /// Name of the job, unique in the project
+    /// Name of the job, unique in the project [default: that of the program, with a number if it is taken]
     #[arg(value_name = "NAME")]
-    pub name: JobName,
+    pub name: Option<JobName>,
     /// Project whose quota applies [default: that of `tranche project set`] [env: TRANCHE_PROJECT]
     #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// For each member, part of one GPU, such as 0.5, 50% or 1/2, or whole GPUs of one island
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share)]
-    pub share: Share,
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share, required_unless_present = "file")]
+    pub share: Option<Share>,
+    /// File with jobs, in TOML: a table `[[job]]` for each, with the long names of these options as keys
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "share", "command"])]
+    pub file: Option<PathBuf>,
     /// Interactive job: never preempted, and must fit within the project's quota
     #[arg(long)]
     pub interactive: bool,
@@ -150,6 +153,9 @@ pub struct SubmitArgs {
     /// Members wait for each other, as ranks do: they have their turns on the GPU at the same time
     #[arg(long)]
     pub gang: bool,
+    /// Jobs of the project that have to succeed before it starts; if one fails, so does it
+    #[arg(long, value_name = "JOB", value_delimiter = ',')]
+    pub after: Vec<JobName>,
     /// Variables to set; a name alone takes its value from this environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
@@ -181,7 +187,7 @@ pub struct SubmitArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     /// The program and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
+    #[arg(required_unless_present = "file", last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 

@@ -89,6 +89,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "tranche submit sweep -g 1 --parallelism 4 --completions 100 -- ./trial.sh",
                 "A hundred trials, four at a time; TRANCHE_JOB_INDEX is the number of each",
             ),
+            (
+                "tranche submit -g 1 --after train -- python evaluate.py",
+                "A job named evaluate, once train has succeeded",
+            ),
+            ("tranche submit -f jobs.toml", "The jobs of a file"),
         ],
     ),
     (

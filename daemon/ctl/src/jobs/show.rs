@@ -32,6 +32,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Priority", job.priority.to_string()),
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
         ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),
+        ("After", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("Submitted", time(job.submitted_unix_ms)),
         ("Started", started(job).map(time).unwrap_or_default()),
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),

@@ -123,6 +123,9 @@ impl JobSpec {
     /// Maximum number of members. Each start and end of a member writes the state of all of them to disk.
     pub const MOST_MEMBERS: u32 = 2000;
 
+    /// Maximum number of jobs that one comes after.
+    pub const MOST_BEFORE: usize = 100;
+
     /// Tests if the job is never preempted, and so has to stay within its project's quota.
     pub fn is_non_preemptible(&self) -> bool {
         self.kind == JobKind::Interactive && !self.preemptible
@@ -171,6 +174,9 @@ pub struct Job {
     pub placed: u32,
     /// True if no member may start for now.
     pub suspended: bool,
+    /// Jobs that have to succeed before a member may start.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub after: BTreeSet<JobId>,
     /// True if the job is removed once its last member has exited.
     pub deleted: bool,
     /// Index of the first member that was never bound.
@@ -181,12 +187,22 @@ pub struct Job {
 
 impl Job {
     pub(super) const fn new(spec: JobSpec) -> Self {
-        Self { spec, done: 0, placed: 0, suspended: false, deleted: false, fresh: 0, again: BTreeSet::new() }
+        Self {
+            spec,
+            done: 0,
+            placed: 0,
+            suspended: false,
+            after: BTreeSet::new(),
+            deleted: false,
+            fresh: 0,
+            again: BTreeSet::new(),
+        }
     }
 
     /// Index of the member to start next, if one may start.
     pub fn next(&self) -> Option<u32> {
-        let may = !self.suspended && !self.deleted && self.placed < self.spec.parallelism.get();
+        let held = self.suspended || self.deleted || !self.after.is_empty();
+        let may = !held && self.placed < self.spec.parallelism.get();
         may.then(|| self.pending())?
     }
 

@@ -33,6 +33,19 @@ pub enum JobRefusal {
     /// No job with this name exists in the project.
     #[error("there is no job {1} in project {0}; `tranche list -p {0}` shows them")]
     Unknown(ProjectName, JobName),
+    /// A job that it is to come after does not exist.
+    #[error(
+        "it is to start after {1}, and there is no job {1} in project {0}; `tranche list -p {0}` shows them"
+    )]
+    AfterUnknown(ProjectName, JobName),
+    /// A job that it is to come after has failed.
+    #[error(
+        "it is to start after {0}, and {0} has failed: submit that one again first, or leave --after out"
+    )]
+    AfterFailed(JobName),
+    /// More jobs to come after than [`JobSpec::MOST_BEFORE`]; contains their number.
+    #[error("it is to start after {0} jobs, and {most} are possible", most = JobSpec::MOST_BEFORE)]
+    AfterTooMany(usize),
     /// More members, or members at once, than [`JobSpec::MOST_MEMBERS`].
     #[error(
         "it asks for {0} members, and a job has at most {most}: submit several jobs, or let each member do more",

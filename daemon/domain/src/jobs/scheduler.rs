@@ -225,6 +225,14 @@ impl QuotaScheduler {
         Ok(id)
     }
 
+    /// Replaces the jobs that have to succeed before a member of this one may start.
+    pub fn set_after(&mut self, id: JobId, after: BTreeSet<JobId>) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.after = after;
+            self.update_queue(id);
+        }
+    }
+
     fn check(&self, spec: &JobSpec) -> Result<(), JobRefusal> {
         let account =
             self.accounts.get(&spec.project).ok_or_else(|| JobRefusal::NoProject(spec.project.clone()))?;

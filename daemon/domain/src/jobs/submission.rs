@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
 use super::job::{JobKind, JobSpec};
+use super::name::JobName;
 use super::project::{Affinity, IdlePolicy, Project};
 use super::ticket::id::TicketId;
 
@@ -23,6 +24,8 @@ pub struct Submission {
     pub launch: LaunchSpec,
     /// Limits, retries and termination.
     pub terms: JobTerms,
+    /// Jobs of the same project that have to succeed before it may start.
+    pub after: BTreeSet<JobName>,
     /// Ticket from the job launcher. Older clients send none, and a user's own daemon needs none.
     pub ticket: Option<TicketId>,
 }

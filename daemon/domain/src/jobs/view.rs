@@ -86,6 +86,9 @@ pub struct JobView {
     pub latency: Option<Latency>,
     /// True if members have their turns on the GPU at the same time.
     pub gang: bool,
+    /// Jobs that have to succeed before it may start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<JobName>,
     /// GPUs of each member, in thousandths.
     pub gpus_of_member: MilliGpus,
     /// Maximum number of members that run at once.
@@ -138,6 +141,7 @@ impl JobView {
             priority: spec.priority.get().into(),
             latency: spec.latency,
             gang: spec.gang,
+            after: Vec::new(),
             gpus_of_member: spec.size.total(),
             parallelism: spec.parallelism.get(),
             completions: spec.completions.get(),

@@ -20,6 +20,8 @@ use crate::id::SliceName;
 pub enum Wait {
     /// The owner suspended the job.
     Suspended,
+    /// Jobs that it comes after have not ended.
+    After(Vec<JobName>),
     /// The maximum number of members runs already.
     Parallelism(u32),
     /// Preempted jobs and slices still occupy its GPUs.
@@ -92,6 +94,10 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Suspended => f.write_str("suspended; `tranche resume` lets it go on"),
+            Self::After(names) => {
+                let names: Vec<&str> = names.iter().take(MOST_HOLDERS).map(JobName::as_str).collect();
+                write!(f, "it starts after {}, if that succeeds", names.join(", "))
+            }
             Self::Parallelism(running) => write!(f, "{running} of its members run, as many as may at once"),
             Self::Leaving(holders) if holders.is_empty() => f.write_str("its GPUs are being left"),
             Self::Leaving(holders) => {
@@ -146,6 +152,10 @@ impl QuotaScheduler {
         job.pending()?;
         if job.suspended {
             return Some(Wait::Suspended);
+        }
+        if !job.after.is_empty() {
+            let before = job.after.iter().filter_map(|id| self.jobs.get(id));
+            return Some(Wait::After(before.map(|job| job.spec.name.clone()).collect()));
         }
         if job.next().is_none() {
             return Some(Wait::Parallelism(job.placed));

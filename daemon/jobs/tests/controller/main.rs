@@ -48,6 +48,71 @@ async fn failed_job_reports_its_reason() {
     assert_eq!(controller.until("a", "fails", JobState::Failed).await.reason, "exited with status 3");
 }
 
+fn after(name: &str, of: &[&str]) -> Wish {
+    Wish { after: of.iter().map(ToString::to_string).collect(), ..wish("a", name, "0.5", "true") }
+}
+
+#[test]
+fn job_after_others_starts_once_they_have_succeeded() {
+    let node = TestNode::with_gpus(2);
+    let mark = node.path("mark");
+    node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "2");
+        let waits = format!("while ! [ -e {} ]; do sleep 0.02; done", mark.display());
+        controller.submit(wish("a", "one", "0.5", &waits)).unwrap();
+        controller.submit(wish("a", "two", "0.5", "true")).unwrap();
+        controller.until("a", "two", JobState::Succeeded).await;
+        controller.submit(after("three", &["one", "two"])).unwrap();
+        controller.submit(after("four", &["three"])).unwrap();
+        controller.until("a", "one", JobState::Running).await;
+        let reason = || controller.view("a", "three").unwrap().reason;
+        node::until("three waits", || reason() == "it starts after one, if that succeeds").await;
+        controller.dies();
+    });
+    node::daemon(async {
+        let controller = node.controller();
+        let three = controller.view("a", "three").unwrap();
+        assert_eq!((three.state, three.after), (JobState::Pending, vec!["one".parse().unwrap()]));
+        std::fs::write(&mark, "").unwrap();
+        let four = controller.until("a", "four", JobState::Succeeded).await;
+        assert!(four.after.is_empty());
+        let start = |name: &str| controller.view("a", name).unwrap().members[0].started_unix_ms.unwrap();
+        let end = |name: &str| controller.view("a", name).unwrap().ended_unix_ms.unwrap();
+        assert!(end("one") <= start("three") && end("three") <= start("four"), "{four:?}");
+    });
+}
+
+#[test]
+fn job_after_one_that_fails_or_is_deleted_fails_with_it() {
+    let node = TestNode::with_gpus(2);
+    node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "2");
+        controller.submit(wish("a", "bad", "0.5", "sleep 0.3; exit 1")).unwrap();
+        controller.submit(wish("a", "gone", "0.5", "sleep 60")).unwrap();
+        controller.submit(after("next", &["bad"])).unwrap();
+        controller.submit(after("last", &["next"])).unwrap();
+        controller.submit(after("orphan", &["gone"])).unwrap();
+        let next = controller.until("a", "next", JobState::Failed).await;
+        assert_eq!(next.reason, "bad, which it was to start after, failed");
+        assert_eq!((next.failed, next.members[0].starts, next.ended_unix_ms.is_some()), (1, 0, true));
+        let last = controller.until("a", "last", JobState::Failed).await;
+        assert_eq!(last.reason, "next, which it was to start after, failed");
+        controller.delete("a", "gone").unwrap();
+        let orphan = controller.until("a", "orphan", JobState::Failed).await;
+        assert_eq!(orphan.reason, "a job that it was to start after was deleted");
+        let refused = controller.submit(after("late", &["bad"])).unwrap_err().to_string();
+        assert!(refused.contains("bad has failed") && refused.contains("--after"), "{refused}");
+        let refused = controller.submit(after("late", &["nothing"])).unwrap_err().to_string();
+        assert!(refused.contains("there is no job nothing in project a"), "{refused}");
+        controller.dies();
+    });
+    node::daemon(async {
+        assert_eq!(node.controller().view("a", "last").unwrap().state, JobState::Failed);
+    });
+}
+
 #[tokio::test]
 async fn refused_start_is_retried_until_it_succeeds() {
     let node = TestNode::with_gpus(1);

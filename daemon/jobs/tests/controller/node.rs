@@ -353,6 +353,7 @@ pub(crate) struct Wish {
     pub(crate) parallelism: u32,
     pub(crate) completions: u32,
     pub(crate) max_runtime: Option<Duration>,
+    pub(crate) after: Vec<String>,
 }
 
 pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish {
@@ -368,6 +369,7 @@ pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish 
         parallelism: 1,
         completions: 1,
         max_runtime: None,
+        after: Vec::new(),
     }
 }
 
@@ -402,6 +404,7 @@ impl From<Wish> for Submission {
                 retries: wish.retries,
                 farewell: TerminationPolicy { warning: wish.warning, grace: Duration::from_millis(300) },
             },
+            after: wish.after.iter().map(|name| name.parse().unwrap()).collect(),
             ticket: None,
         }
     }

@@ -36,6 +36,7 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
             },
             launch: launch(wire.command, wire.environment.into_iter().collect(), wire.workdir)?,
+            after: wire.after.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             ticket: wire.ticket.map(|ticket| ticket.parse()).transpose()?,
         })
     }
@@ -81,7 +82,7 @@ fn launch(
 
 impl From<Submission> for v1::SubmitJobRequest {
     fn from(submission: Submission) -> Self {
-        let Submission { spec, launch, terms, ticket } = submission;
+        let Submission { spec, launch, terms, after, ticket } = submission;
         Self {
             project: spec.project.into(),
             name: spec.name.into(),
@@ -101,6 +102,7 @@ impl From<Submission> for v1::SubmitJobRequest {
             ticket: ticket.map(Into::into),
             latency_us: spec.latency.map(Latency::micros),
             gang: spec.gang,
+            after: after.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -135,6 +137,7 @@ mod tests {
                 retries: 2,
                 farewell: TerminationPolicy { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
             },
+            after: ["i".parse().unwrap()].into(),
             ticket: Some("1000-0123456789abcdef0123456789abcdef".parse().unwrap()),
         }
     }

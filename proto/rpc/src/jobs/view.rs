@@ -14,7 +14,7 @@ field! {
 mirror! {
     JobView = v1::JobView {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
-        submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang;
+        submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after;
         kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us
     }
 
@@ -64,6 +64,7 @@ mod tests {
             url: Some("http://here".into()),
             latency: Some(Latency::LEAST),
             gang: true,
+            after: vec!["i".parse().unwrap()],
         };
         assert_eq!(JobView::try_from(v1::JobView::from(job.clone())), Ok(job));
     }

@@ -81,7 +81,7 @@ impl Crowd {
             workdir: "/".into(),
         };
         let terms = JobTerms { max_runtime: None, retries: 0, farewell: TerminationPolicy::DEFAULT };
-        Submission { spec: self.job(), launch, terms, ticket: None }
+        Submission { spec: self.job(), launch, terms, after: [].into(), ticket: None }
     }
 }
 
