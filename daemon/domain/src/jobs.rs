@@ -17,6 +17,7 @@ mod amount;
 mod binding;
 mod combinations;
 mod decision;
+mod forecast;
 mod job;
 mod limits;
 mod name;
@@ -36,6 +37,7 @@ mod wait;
 
 pub use amount::{BadAmount, MilliGpus};
 pub use decision::Action;
+pub use forecast::{Progress, QueuePosition, RuntimeRange, StartRange};
 pub use job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
 pub use limits::{MemberActivity, Overdue};
 pub use name::{JobName, ProjectName};

@@ -22,6 +22,7 @@ mod idle;
 mod launch;
 mod lifecycle;
 mod log_budget;
+mod outlook;
 mod parts;
 mod reconcile;
 mod record;

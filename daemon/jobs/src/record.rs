@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -57,6 +58,9 @@ pub(crate) struct StoredMember {
     pub(crate) started: JobTime,
     /// Reason for the current or latest stop.
     pub(crate) farewell: Option<StopReason>,
+    /// Runtime of a member that succeeded; earlier daemons did not enter it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ran: Option<Duration>,
     /// Final outcome, once the member is not started again.
     pub(crate) end: Option<MemberEnd>,
 }

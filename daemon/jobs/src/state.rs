@@ -272,7 +272,9 @@ impl ControllerState {
         if !matches!(run, Run::Refused(_)) {
             self.refused.remove(&member);
         }
-        let end = entry.member_mut(member.index).judge(run, retries);
+        let left = entry.member_mut(member.index);
+        let end = left.judge(run, retries);
+        left.ran = end.as_ref().filter(|end| end.success).map(|_| now.moment().since(left.started));
         let forgotten = self.scheduler.jobs().get(&member.job).is_none_or(|job| job.deleted);
         let over = self
             .scheduler

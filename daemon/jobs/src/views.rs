@@ -12,6 +12,7 @@ use tranche_domain::jobs::{
 use crate::controller::{JobController, permit};
 use crate::error::JobsError;
 use crate::folder::{last_lines, read_log};
+use crate::outlook::Outlook;
 use crate::record::{JobRecord, StoredMember};
 use crate::requester::Requester;
 use crate::site::JobSite;
@@ -110,7 +111,14 @@ impl<S: JobSite> JobController<S> {
         let seen = ids.iter().zip(&sights);
         let mut views: Vec<JobView> =
             seen.filter_map(|(id, sight)| job(&state, *id, &gpus, *sight)).collect();
+        let outlook = name.and_then(|_| Outlook::of(&state, *ids.first()?, self.now()));
         drop(state);
+        // A forecast takes too long for a list, and for the lock.
+        if let (Some(outlook), Some(view)) = (outlook, views.first_mut())
+            && view.state == JobState::Pending
+        {
+            outlook.enter(view);
+        }
         for member in views.iter_mut().flat_map(|view| &mut view.members) {
             let idle = member.slice.as_ref().and_then(|slice| self.site.idle(slice));
             member.idle_ms = idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));

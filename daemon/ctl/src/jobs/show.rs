@@ -33,6 +33,8 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
         ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),
         ("After", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        ("Queue", queue(job)),
+        ("Starts", start(job, clock, SystemTime::now())),
         ("Submitted", time(job.submitted_unix_ms)),
         ("Started", started(job).map(time).unwrap_or_default()),
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
@@ -52,6 +54,32 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
     }
     page
 }
+
+/// Position of a pending job in its project's queue.
+fn queue(job: &JobView) -> String {
+    match (job.queue_position, job.queue_length) {
+        (Some(position), Some(length)) => format!("{position} of {length} in project {}", job.project),
+        _ => String::new(),
+    }
+}
+
+/// Range of the next start of a pending job.
+fn start(job: &JobView, clock: Clock, now: SystemTime) -> String {
+    let at = |ms: u64| clock.seconds(now.checked_add(Duration::from_millis(ms)).unwrap_or(now));
+    match (job.starts_after_ms, job.starts_within_ms) {
+        (Some(earliest), Some(latest)) if earliest < latest => {
+            format!("between {} and {}, unless others come first", at(earliest), at(latest))
+        }
+        (_, Some(latest)) => format!("about {}, unless others come first", at(latest)),
+        (Some(earliest), None) if earliest > 0 => {
+            format!("{} at the earliest; {UNBOUNDED}", at(earliest))
+        }
+        (Some(_), None) => format!("not known: {UNBOUNDED}"),
+        (None, None) => String::new(),
+    }
+}
+
+const UNBOUNDED: &str = "what is in the way has no --max-runtime, and too few jobs like it have ended";
 
 /// Exit code of a job with one member that has ended by itself.
 fn exit_code(job: &JobView) -> Option<String> {
@@ -126,6 +154,24 @@ mod tests {
         assert_eq!(exit_code(&ended).as_deref(), Some("0"));
         assert_eq!(exit_code(&JobView { completions: 2, ..ended }), None);
         assert_eq!(exit_code(&sample::job("a", "b")), None);
+    }
+
+    #[test]
+    fn start_of_a_pending_job_is_a_range_where_that_is_known() {
+        let noon = when::at(1_767_268_800_000);
+        let pending = |starts_after_ms, starts_within_ms| JobView {
+            starts_after_ms,
+            starts_within_ms,
+            ..sample::job("a", "b")
+        };
+        let text = |after, within| start(&pending(after, within), Clock::Utc, noon);
+        let range = text(Some(60_000), Some(3_600_000));
+        assert!(range.contains("12:01:00") && range.contains("13:00:00"), "{range}");
+        assert!(text(Some(5_000), Some(5_000)).contains("12:00:05"));
+        assert!(text(Some(60_000), None).contains("12:01:00Z at the earliest"));
+        assert!(text(Some(0), None).starts_with("not known"));
+        assert_eq!(text(None, None), "");
+        assert!(!text(Some(u64::MAX), Some(u64::MAX)).is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tests of the quota scheduler on a simulated node.
 
+mod forecast;
 mod oracle;
 mod properties;
 mod rules;

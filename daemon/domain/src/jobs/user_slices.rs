@@ -143,7 +143,7 @@ impl QuotaScheduler {
         self.jobs.remove(&id);
     }
 
-    fn drop_user_slice(&mut self, id: JobId) {
+    pub(super) fn drop_user_slice(&mut self, id: JobId) {
         self.release(MemberId { job: id, index: 0 });
         self.jobs.remove(&id);
         self.slices.remove(id);

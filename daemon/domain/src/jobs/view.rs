@@ -89,6 +89,18 @@ pub struct JobView {
     /// Jobs that have to succeed before it may start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<JobName>,
+    /// Position of a pending job in its project's queue, from 1; like the three below, not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_position: Option<u32>,
+    /// Number of jobs in that queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_length: Option<u32>,
+    /// Time to its next start in milliseconds, if what is in the way ends as early as expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts_after_ms: Option<u64>,
+    /// The same if that ends as late as expected; `None` if nothing bounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starts_within_ms: Option<u64>,
     /// GPUs of each member, in thousandths.
     pub gpus_of_member: MilliGpus,
     /// Maximum number of members that run at once.
@@ -142,6 +154,10 @@ impl JobView {
             latency: spec.latency,
             gang: spec.gang,
             after: Vec::new(),
+            queue_position: None,
+            queue_length: None,
+            starts_after_ms: None,
+            starts_within_ms: None,
             gpus_of_member: spec.size.total(),
             parallelism: spec.parallelism.get(),
             completions: spec.completions.get(),

@@ -48,6 +48,44 @@ async fn failed_job_reports_its_reason() {
     assert_eq!(controller.until("a", "fails", JobState::Failed).await.reason, "exited with status 3");
 }
 
+#[tokio::test]
+async fn pending_job_has_a_position_and_a_range_of_its_start() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    for number in 0..5 {
+        controller.submit(wish("a", &format!("done-{number}"), "1", "sleep 0.2")).unwrap();
+    }
+    controller.until("a", "done-4", JobState::Succeeded).await;
+    // One that runs for longer than any before, within its limit, and one that runs as they did.
+    let limit = Some(Duration::from_secs(60));
+    controller.submit(Wish { max_runtime: limit, ..wish("a", "long", "1", "sleep 60") }).unwrap();
+    controller.until("a", "long", JobState::Running).await;
+    for name in ["next", "last"] {
+        controller.submit(wish("a", name, "1", "sleep 0.2")).unwrap();
+    }
+    node::until("they are in the queue", || controller.view("a", "last").unwrap().queue_length == Some(2))
+        .await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let view = |name: &str| controller.view("a", name).unwrap();
+    let (next, last) = (view("next"), view("last"));
+    assert_eq!((next.queue_position, last.queue_position), (Some(1), Some(2)));
+    assert_eq!(next.starts_after_ms, Some(0), "what runs for longer than others did may end at any time");
+    let (next, last) = (next.starts_within_ms.unwrap(), last.starts_within_ms.unwrap());
+    assert!((55_000..60_000).contains(&next), "{next}");
+    assert!(last >= next + 150 && view("last").starts_after_ms >= Some(200), "{last}");
+    assert_eq!(view("long").queue_position, None);
+    // Not in a list.
+    assert!(
+        controller
+            .controller
+            .jobs(None, None, ADMIN)
+            .unwrap()
+            .iter()
+            .all(|job| job.starts_within_ms.is_none())
+    );
+}
+
 fn after(name: &str, of: &[&str]) -> Wish {
     Wish { after: of.iter().map(ToString::to_string).collect(), ..wish("a", name, "0.5", "true") }
 }

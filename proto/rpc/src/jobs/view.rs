@@ -14,7 +14,8 @@ field! {
 mirror! {
     JobView = v1::JobView {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
-        submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after;
+        submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after, queue_position, queue_length,
+        starts_after_ms, starts_within_ms;
         kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us
     }
 
@@ -65,6 +66,10 @@ mod tests {
             latency: Some(Latency::LEAST),
             gang: true,
             after: vec!["i".parse().unwrap()],
+            queue_position: Some(2),
+            queue_length: Some(3),
+            starts_after_ms: Some(4),
+            starts_within_ms: Some(5),
         };
         assert_eq!(JobView::try_from(v1::JobView::from(job.clone())), Ok(job));
     }
