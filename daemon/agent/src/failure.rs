@@ -162,6 +162,7 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
         JobsError::Job(
             JobRefusal::NeverFits { .. }
+            | JobRefusal::TooMuchMemory { .. }
             | JobRefusal::AboveQuota { .. }
             | JobRefusal::TooManyMembers(_)
             | JobRefusal::AfterTooMany(_)

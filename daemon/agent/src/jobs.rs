@@ -186,11 +186,12 @@ impl JobSite for Hands {
         gpus: &[GpuUuid],
         owner: JobOwner,
     ) -> Result<(), String> {
+        let (share, memory, compute) = spec.amounts();
         let request = SliceRequest {
             name: Some(slice.name.clone()),
-            share: spec.size.into(),
-            memory: None,
-            compute: None,
+            share,
+            memory,
+            compute,
             limit: None,
             priority: Priority::DEFAULT,
             latency: spec.latency,

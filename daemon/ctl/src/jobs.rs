@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, ProjectName, Size, Submission,
-    TerminationPolicy,
+    JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberPart, ProjectName, Size,
+    Submission, TerminationPolicy,
 };
-use tranche_domain::request::{BadShare, Share};
+use tranche_domain::request::Share;
 use tranche_rpc::v1;
 
 use crate::cli::{
@@ -89,11 +89,14 @@ fn warning(args: &SubmitArgs) -> Option<String> {
 
 fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
     let kind = if args.interactive { JobKind::Interactive } else { JobKind::Training };
+    let (size, part) = MemberPart::of(args.share.map(size).transpose()?, args.memory, args.compute)
+        .map_err(tranche_rpc::BadMessage::from)?;
     let spec = JobSpec {
         project,
         // Without a name it is generated from the command.
         name: args.name.clone().unwrap_or_else(naming::fallback),
-        size: size(args.share)?,
+        size,
+        part,
         kind,
         preemptible: args.preemptible || kind == JobKind::Training,
         priority: args.priority,
@@ -115,12 +118,11 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
     Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
 }
 
-fn size(share: Option<Share>) -> Result<Size, Failure> {
+fn size(share: Share) -> Result<Size, Failure> {
     match share {
-        Some(Share::Fraction(fraction)) => Ok(Size::Part(fraction)),
-        Some(Share::Whole(count)) => Ok(Size::Whole(count)),
-        Some(Share::Memory(_)) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
-        None => Err(tranche_rpc::BadMessage::from(BadShare::Missing).into()),
+        Share::Fraction(fraction) => Ok(Size::Part(fraction)),
+        Share::Whole(count) => Ok(Size::Whole(count)),
+        Share::Memory(_) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
     }
 }
 

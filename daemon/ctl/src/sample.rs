@@ -37,6 +37,7 @@ pub(crate) fn job(project: &str, name: &str) -> JobView {
         project: project.parse().unwrap(),
         name: name.parse().unwrap(),
         size: Size::Part(500.try_into().unwrap()),
+        part: None,
         kind: JobKind::Training,
         preemptible: true,
         priority: Priority::DEFAULT,

@@ -77,7 +77,8 @@ impl Page {
         };
         let all: Vec<_> =
             columns.iter().enumerate().map(|(at, column)| (column.fit, natural(at, column))).collect();
-        let whole: Vec<_> = all.iter().map(|(_, natural)| Some(*natural)).collect();
+        let whole: Vec<_> =
+            all.iter().filter(|(fit, _)| *fit != Fit::Wide).map(|(_, natural)| Some(*natural)).collect();
         let is_below = self.canvas.width.is_some_and(|most| layout::line(&whole) > most);
         let in_row = |column: &&Column| !is_below || column.fit != Fit::Prose;
         let shown = columns.iter().take_while(in_row).count();

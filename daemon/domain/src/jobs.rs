@@ -11,6 +11,7 @@
 //! - Slices that users have without a job count for their project like its jobs. Those beyond its quota end for a job
 //!   that is within its own.
 //! - All GPUs of one job member are on one island; a fraction is on one GPU.
+//! - A member counts for at least what its slice takes of each GPU, the larger of memory and compute.
 //! - Decisions are deterministic and final: until the input changes, a second decision is empty.
 
 mod amount;
@@ -21,6 +22,7 @@ mod forecast;
 mod job;
 mod limits;
 mod name;
+mod part;
 mod pool;
 mod preemption;
 mod project;
@@ -28,6 +30,8 @@ mod refusal;
 mod report;
 mod restore;
 mod scheduler;
+mod size;
+mod sizing;
 mod submission;
 mod ticket;
 mod user_slice;
@@ -38,15 +42,17 @@ mod wait;
 pub use amount::{BadAmount, MilliGpus};
 pub use decision::Action;
 pub use forecast::{Progress, QueuePosition, RuntimeRange, StartRange};
-pub use job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
+pub use job::{Job, JobId, JobKind, JobSpec, MemberId};
 pub use limits::{MemberActivity, Overdue};
 pub use name::{JobName, ProjectName};
+pub use part::{BadMemberPart, MemberPart};
 pub use pool::{GpuPool, PoolGpu};
 pub use project::{Affinity, IdlePolicy, Project, ProjectRefusal};
 pub use refusal::{JobRefusal, MOST_JOBS_OF_A_USER, permit_another};
 pub use report::{Report, ReportKey, ReportQuery, ReportRow};
 pub use restore::SavedBinding;
 pub use scheduler::{Binding, Exit, Phase, QuotaScheduler};
+pub use size::Size;
 pub use submission::{
     BadWarning, JobTerms, LaunchSpec, ProjectChange, Submission, TerminationPolicy, Warning,
 };

@@ -13,6 +13,7 @@ use tranche_domain::jobs::{
     JobKind, JobSpec, JobTerms, LaunchSpec, MemberId, MilliGpus, Phase, PoolGpu, Project, QuotaScheduler,
     Size, Submission, TerminationPolicy, UserSlice,
 };
+use tranche_domain::units::Bytes;
 
 use crate::account::{GpuHolder, HeldPart, MeterId, UseAccount, UseSum};
 use crate::clock::{Clock, ClockReading, Now};
@@ -135,6 +136,7 @@ impl<'a> Life<'a> {
             index: number.into(),
             uuid: gpu(number),
             island: 0,
+            capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
             targets: Vec::new(),
         });
@@ -175,6 +177,7 @@ impl<'a> Life<'a> {
             project: project(number, 0).name,
             name: format!("j{}", self.made).parse().unwrap(),
             size,
+            part: None,
             kind: JobKind::Training,
             preemptible: true,
             priority: Priority::DEFAULT,
@@ -188,7 +191,10 @@ impl<'a> Life<'a> {
         let terms = JobTerms { max_runtime: None, retries: 0, farewell };
         let launch = LaunchSpec { command: vec!["x".into()], environment: Vec::new(), workdir: "/".into() };
         let submission = Submission { spec, launch, terms, after: [].into(), ticket: None };
-        self.state.insert(id, JobRecord::new(&submission, JobOwner { uid: 7, gid: 7 }, self.now()));
+        self.state.insert(
+            id,
+            JobRecord::new(&submission, submission.spec.clone(), JobOwner { uid: 7, gid: 7 }, self.now()),
+        );
     }
 
     fn end(&mut self, at: usize) {

@@ -183,11 +183,13 @@ impl<S: JobSite> JobController<S> {
         let after = state.unended(&spec.project, &submission.after)?;
         let id = state.scheduler.submit(spec.clone())?;
         state.scheduler.set_after(id, after);
+        // With the size that counts for each member.
+        let sized = state.scheduler.jobs().get(&id).map_or_else(|| spec.clone(), |job| job.spec.clone());
         if let Some(earlier) = earlier {
             let name = state.numbered_name(&spec.project, &spec.name);
             state.rename(earlier, name);
         }
-        state.insert(id, JobRecord::new(&submission, owner, self.now()));
+        state.insert(id, JobRecord::new(&submission, sized, owner, self.now()));
         state.fresh.insert(id);
         state.unsaved.launches.push((id, launch.clone()));
         self.save(&mut state).inspect_err(|_| {

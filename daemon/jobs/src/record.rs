@@ -152,10 +152,11 @@ pub(crate) enum Run {
 }
 
 impl JobRecord {
-    pub(crate) fn new(submission: &Submission, owner: JobOwner, now: Now) -> Self {
-        let Submission { spec, terms, ticket, .. } = submission;
+    /// A job that was submitted, as the quota scheduler queued it.
+    pub(crate) fn new(submission: &Submission, spec: JobSpec, owner: JobOwner, now: Now) -> Self {
+        let Submission { terms, ticket, .. } = submission;
         Self {
-            spec: spec.clone(),
+            spec,
             terms: *terms,
             owner,
             submitted_unix_ms: now.unix_ms,

@@ -159,6 +159,7 @@ mod tests {
     use tranche_domain::jobs::{
         JobKind, JobSpec, JobTerms, MilliGpus, PoolGpu, Project, Size, TerminationPolicy,
     };
+    use tranche_domain::units::Bytes;
 
     use super::*;
     use crate::clock::{Clock, JobTime};
@@ -170,6 +171,7 @@ mod tests {
             index: 0,
             uuid: GpuUuid::from_bytes([7; 16]),
             island: 0,
+            capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
             targets: Vec::new(),
         }
@@ -180,6 +182,7 @@ mod tests {
             project: "a".parse().unwrap(),
             name: name.parse().unwrap(),
             size: Size::Whole(NonZeroU32::MIN),
+            part: None,
             kind: JobKind::Training,
             preemptible: true,
             priority: Priority::DEFAULT,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tranche_domain::compute::BadLatency;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadWarning, TerminationPolicy};
+use tranche_domain::jobs::{BadMemberPart, BadWarning, TerminationPolicy};
 use tranche_domain::request::{BadPriority, BadShare};
 use tranche_domain::units::AboveWhole;
 use tranche_domain::word::BadWord;
@@ -26,7 +26,11 @@ pub enum BadMessage {
     Severity(#[from] BadSeverity),
     #[error(transparent)]
     Warning(#[from] BadWarning),
-    #[error("a member of a job takes a fraction of a GPU, or whole GPUs, and no bytes of memory")]
+    #[error(transparent)]
+    MemberPart(#[from] BadMemberPart),
+    #[error(
+        "a share of a job's member is a fraction of a GPU, or whole GPUs, and no bytes of memory: those are its memory"
+    )]
     SizeInBytes,
     #[error("a job of no command was submitted: say what it is to run after --")]
     NoCommand,

@@ -81,6 +81,8 @@ pub struct SliceView {
     pub share: Share,
     /// Parts, GPU by GPU.
     pub devices: Vec<SliceDeviceView>,
+    /// Compute request on each GPU, in thousandths.
+    pub compute: u32,
     /// State of its compute, such as `running` or `no work`.
     pub compute_state: String,
     /// Latency target in microseconds, if any.

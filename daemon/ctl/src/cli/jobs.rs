@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::jobs::{IdlePolicy, JobName, MilliGpus, Warning};
 use tranche_domain::request::Share;
+use tranche_domain::units::{Bytes, Permille};
 
 pub use tranche_domain::jobs::ProjectName;
 
@@ -125,6 +126,7 @@ fn gpus(text: &str) -> Result<Gpus, String> {
 
 /// `tranche submit`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("size").args(["share", "memory", "file"]).required(true).multiple(true))]
 pub struct SubmitArgs {
     /// Name of the job, unique in the project [default: that of the program, with a number if it is taken]
     #[arg(value_name = "NAME")]
@@ -133,11 +135,17 @@ pub struct SubmitArgs {
     #[arg(short = 'p', long, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// For each member, part of one GPU, such as 0.5, 50% or 1/2, or whole GPUs of one island
-    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share, required_unless_present = "file")]
+    #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share)]
     pub share: Option<Share>,
     /// File with jobs, in TOML: a table `[[job]]` for each, with the long names of these options as keys
-    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "share", "command"])]
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "share", "memory", "command"])]
     pub file: Option<PathBuf>,
+    /// GPU memory of each member, such as 16Gi, instead of the share's; alone, compute follows from it
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::memory)]
+    pub memory: Option<Bytes>,
+    /// Compute of each member, such as 30% or 0.3, instead of the share's
+    #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
+    pub compute: Option<Permille>,
     /// Interactive job: never preempted, and must fit within the project's quota
     #[arg(long)]
     pub interactive: bool,

@@ -86,8 +86,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "A notebook within the project's quota; `tranche list` shows its address",
             ),
             (
-                "tranche submit sweep -g 1 --parallelism 4 --completions 100 -- ./trial.sh",
-                "A hundred trials, four at a time; TRANCHE_JOB_INDEX is the number of each",
+                "tranche submit sweep --memory 12Gi --parallelism 4 --completions 100 -- ./trial.sh",
+                "A hundred trials of 12 GiB, four at a time; TRANCHE_JOB_INDEX numbers them",
             ),
             (
                 "tranche submit -g 1 --after train -- python evaluate.py",

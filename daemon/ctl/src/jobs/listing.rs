@@ -3,13 +3,14 @@
 use std::time::SystemTime;
 
 use tranche_domain::jobs::{JobState, JobView, MemberView};
+use tranche_domain::units::Bytes;
 
 use crate::listing::{Entry, GPU, Listing, NAME, PROJECT, STATE, USER};
 use crate::table::{Cell, Column, Tint, or_dash};
 use crate::users::Names;
 use crate::when;
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     Column::left("Name").cut(12),
     Column::left("Status"),
     Column::right("Age").drop(2),
@@ -17,6 +18,8 @@ const COLUMNS: [Column; 9] = [
     Column::left("Project").cut(8),
     Column::left("User").cut(8),
     Column::right("GPUs"),
+    Column::right("Memory").wide(),
+    Column::right("Compute").wide(),
     Column::left("Devices").cut(7),
     Column::prose("Reason"),
 ];
@@ -47,6 +50,8 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
         job.project.to_string().into(),
         names.of(job.uid).into(),
         gpus(job).into(),
+        memory(job.memory),
+        or_dash(job.compute).into(),
         or_dash(devices_of_all(job)).into(),
         or_dash(reason(job)).into(),
     ]
@@ -91,6 +96,11 @@ fn gpus(job: &JobView) -> String {
     if has == wants || job.parallelism == 1 { wants.to_string() } else { format!("{has}/{wants}") }
 }
 
+/// Memory of a member.
+fn memory(memory: Option<Bytes>) -> Cell {
+    Cell::from(or_dash(memory)).ranked(memory.unwrap_or_default().get())
+}
+
 fn devices_of_all(job: &JobView) -> Option<String> {
     let all: Vec<_> = job.members.iter().filter_map(devices).collect();
     Some(all.join(" ")).filter(|text| !text.is_empty())
@@ -116,6 +126,17 @@ mod tests {
         for part in ["jupyter", "Running", "training", "0.5", "http://host:8888/?token=x"] {
             assert!(page.text().contains(part), "{part} is missing from\n{}", page.text());
         }
+    }
+
+    #[test]
+    fn limits_of_members_are_in_wide_lists() {
+        let job = JobView {
+            memory: Some(Bytes::mib(12_288)),
+            compute: 300.try_into().ok(),
+            ..sample::job("a", "train")
+        };
+        let page = of(vec![job]).page(Canvas::PLAIN);
+        assert!(page.text().contains("|  0.5 | 12288 MiB |    30 % |"), "{}", page.text());
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
                 job.gpus_of_member, job.completions, job.parallelism
             ),
         ),
+        ("Memory", job.memory.map(|memory| format!("{memory} on the GPU of each")).unwrap_or_default()),
+        ("Compute", job.compute.map(|compute| format!("{compute} of the GPU of each")).unwrap_or_default()),
         ("Priority", job.priority.to_string()),
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
         ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),

@@ -18,6 +18,8 @@ pub(super) enum Fit {
     Cut(usize),
     /// It is left out, those with lower numbers first.
     Drop(u8),
+    /// It is left out of every terminal, and there in pipes and wide lists.
+    Wide,
     /// Its text is prose, which moves below the row.
     Prose,
 }
@@ -49,6 +51,11 @@ impl Column {
     /// A column of prose, such as reasons. It is the last one of a table.
     pub const fn prose(title: &'static str) -> Self {
         Self { title, side: Side::Left, fit: Fit::Prose }
+    }
+
+    /// The column, left out of every terminal that is no wide list.
+    pub const fn wide(self) -> Self {
+        Self { fit: Fit::Wide, ..self }
     }
 
     /// The column, cut to no less than `least` where there is no room.

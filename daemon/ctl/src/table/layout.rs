@@ -8,6 +8,8 @@ use super::column::Fit;
 pub(super) fn fit(columns: &[(Fit, usize)], most: Option<usize>) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = columns.iter().map(|(_, natural)| Some(*natural)).collect();
     let Some(most) = most else { return widths };
+    let wide = columns.iter().zip(&mut widths).filter(|((fit, _), _)| *fit == Fit::Wide);
+    wide.for_each(|(_, width)| *width = None);
     let mut order: Vec<(u8, usize)> =
         columns.iter().enumerate().filter_map(|(at, (fit, _))| droppable(at, *fit)).collect();
     order.sort_unstable();
@@ -30,7 +32,7 @@ impl Fit {
     fn least(self, natural: usize) -> usize {
         match self {
             Self::Cut(least) => natural.min(least),
-            Self::Whole | Self::Drop(_) | Self::Prose => natural,
+            Self::Whole | Self::Drop(_) | Self::Wide | Self::Prose => natural,
         }
     }
 }
@@ -38,7 +40,7 @@ impl Fit {
 const fn droppable(at: usize, fit: Fit) -> Option<(u8, usize)> {
     match fit {
         Fit::Drop(order) => Some((order, at)),
-        Fit::Whole | Fit::Cut(_) | Fit::Prose => None,
+        Fit::Whole | Fit::Cut(_) | Fit::Wide | Fit::Prose => None,
     }
 }
 
@@ -71,6 +73,12 @@ mod tests {
     #[test]
     fn unlimited_width_keeps_everything() {
         assert_eq!(fit(&COLUMNS, None), [Some(20), Some(10), Some(10), Some(5)]);
+    }
+
+    #[test]
+    fn wide_columns_are_for_unlimited_width_alone() {
+        let columns = [(Fit::Whole, 3), (Fit::Wide, 3)];
+        assert_eq!((fit(&columns, None), fit(&columns, Some(90))), (vec![Some(3); 2], vec![Some(3), None]));
     }
 
     #[test]

@@ -134,6 +134,7 @@ fn job(project: &str, name: &str, uid: u32, milligpus: u32, reason: &str) -> Job
         project: project.parse().unwrap(),
         name: name.parse().unwrap_or_else(|_| "ja".parse().unwrap()),
         size: Size::Whole(std::num::NonZeroU32::new(milligpus / 1000).unwrap()),
+        part: None,
         kind: JobKind::Training,
         preemptible: true,
         priority: Default::default(),

@@ -87,8 +87,8 @@ impl QuotaScheduler {
             candidates.into_iter().find_map(|candidate| {
                 let preemptor = Preemptor { account: candidate.account, shape: candidate.shape };
                 let reach = self.reach(&candidate);
-                let kind =
-                    (candidate.shape.size, reach.latency, reach.affinity.cloned(), reach.reserved.len());
+                let needs = (candidate.shape.size, reach.memory, reach.latency);
+                let kind = (needs, reach.affinity.cloned(), reach.reserved.len());
                 if unplaceable.contains(&kind) && !preemptor.displaces_its_own() {
                     return None;
                 }
@@ -166,6 +166,7 @@ impl QuotaScheduler {
             affinity: candidate.account.project.affinity(candidate.shape.kind),
             reserved: reserved.map_or(&[], |reserved| &reserved.indices),
             latency: candidate.shape.latency,
+            memory: candidate.shape.memory,
         }
     }
 

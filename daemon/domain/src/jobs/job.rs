@@ -6,10 +6,12 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::amount::MilliGpus;
 use super::name::{JobName, ProjectName};
+use super::part::{MemberPart, MemoryWithin};
+use super::size::Size;
 use crate::compute::{GangName, Latency, Priority};
-use crate::request::{Fraction, Share};
+use crate::request::Share;
+use crate::units::{Bytes, Permille};
 
 /// Id of a job; ids ascend in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,54 +46,6 @@ impl fmt::Display for JobKind {
     }
 }
 
-/// GPUs that each member takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Size {
-    /// A fraction of one GPU.
-    Part(Fraction),
-    /// Whole GPUs, all on one island.
-    Whole(NonZeroU32),
-}
-
-impl Size {
-    /// Number of GPUs that a member is on.
-    pub const fn gpus(self) -> u32 {
-        match self {
-            Self::Part(_) => 1,
-            Self::Whole(count) => count.get(),
-        }
-    }
-
-    /// Part taken of each GPU.
-    pub const fn of_each(self) -> MilliGpus {
-        match self {
-            Self::Part(fraction) => MilliGpus::new(fraction.permille().get()),
-            Self::Whole(_) => MilliGpus::ONE,
-        }
-    }
-
-    /// Sum over all GPUs.
-    pub const fn total(self) -> MilliGpus {
-        self.of_each().times(self.gpus())
-    }
-}
-
-impl From<Size> for Share {
-    fn from(size: Size) -> Self {
-        match size {
-            Size::Part(fraction) => Self::Fraction(fraction),
-            Size::Whole(count) => Self::Whole(count),
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.total().fmt(f)
-    }
-}
-
 /// Scheduling properties of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
@@ -99,8 +53,12 @@ pub struct JobSpec {
     pub project: ProjectName,
     /// Name, unique in the project.
     pub name: JobName,
-    /// GPUs of each member.
+    /// GPUs that count for each member. [`QuotaScheduler::submit`](super::QuotaScheduler::submit) raises it to what the
+    /// memory of `part` is of the GPUs.
     pub size: Size,
+    /// Memory and compute of each member, where they are given apart from its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<MemberPart>,
     /// Training, or interactive with its own limits of time.
     pub kind: JobKind,
     /// True if the job may be preempted and restarted. Always true for training.
@@ -136,6 +94,11 @@ impl JobSpec {
         self.gang.then(|| alloc::format!("job-{}", id.0).parse().ok())?
     }
 
+    /// Share of each member's slice, with the memory and compute that replace those of the share.
+    pub fn amounts(&self) -> (Share, Option<Bytes>, Option<Permille>) {
+        self.part.map_or((self.size.into(), None, None), |part| part.amounts())
+    }
+
     /// Tests if some members may start only after others have ended, so that no member may wait for all.
     pub(super) fn is_one_after_another(&self) -> bool {
         self.completions > self.parallelism
@@ -147,6 +110,7 @@ impl JobSpec {
             kind: self.kind,
             non_preemptible: self.is_non_preemptible(),
             latency: self.latency,
+            memory: self.part.and_then(|part| part.memory_within(self.size)),
             request: false,
         }
     }
@@ -159,6 +123,8 @@ pub(super) struct JobShape {
     pub(super) kind: JobKind,
     pub(super) non_preemptible: bool,
     pub(super) latency: Option<Latency>,
+    /// Memory that each GPU has to have within the size, if it is given.
+    pub(super) memory: Option<MemoryWithin>,
     /// True for users' requests, which never borrow.
     pub(super) request: bool,
 }

@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
-use super::job::Size;
+use super::part::MemoryWithin;
 use super::project::Affinity;
+use super::size::Size;
 use crate::admission::holds_latency;
 use crate::compute::Latency;
 use crate::id::GpuUuid;
+use crate::units::Bytes;
 
 /// A GPU that jobs can be bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,8 @@ pub struct PoolGpu {
     pub uuid: GpuUuid,
     /// Island number; GPUs of the same island are connected by NVLink.
     pub island: u32,
+    /// Memory that slices can have of it.
+    pub capacity: Bytes,
     /// Part unavailable to jobs: slices of other owners, or all of it on a GPU that takes no slices.
     pub outside: MilliGpus,
     /// Latency targets of the slices of other owners, in any order.
@@ -201,12 +205,15 @@ pub(super) struct GpuConstraints<'a> {
     pub(super) reserved: &'a [PoolIndex],
     /// Latency target of each member, if any.
     pub(super) latency: Option<Latency>,
+    /// Memory that each GPU has to have within the size of a member, if it is given.
+    pub(super) memory: Option<MemoryWithin>,
 }
 
 impl GpuConstraints<'_> {
     fn includes(&self, index: PoolIndex, entry: &PoolEntry) -> bool {
         !self.reserved.contains(&index)
             && self.affinity.is_none_or(|indices| indices.contains(&entry.gpu.index))
+            && self.memory.is_none_or(|memory| memory.is_on(entry.gpu.capacity))
             && entry.can_target(self.latency)
     }
 }

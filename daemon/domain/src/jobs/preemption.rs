@@ -32,10 +32,11 @@ use alloc::vec::Vec;
 use self::parties::Victim;
 use self::search::VictimSearch;
 use super::amount::MilliGpus;
-use super::job::{MemberId, Size};
+use super::job::MemberId;
 use super::pool::{GpuConstraints, PoolIndex};
 use super::project::{Level, ProjectAccount};
 use super::scheduler::{Phase, QuotaScheduler};
+use super::size::Size;
 
 pub(super) use self::parties::Preemptor;
 

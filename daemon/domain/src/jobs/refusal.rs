@@ -3,8 +3,10 @@
 use core::num::NonZeroU32;
 
 use super::amount::MilliGpus;
-use super::job::{JobSpec, Size};
+use super::job::JobSpec;
 use super::name::{JobName, ProjectName};
+use super::size::Size;
+use crate::units::Bytes;
 
 /// Maximum number of jobs of one user that have not ended; does not apply to administrators. Bounds the work
 /// of listing jobs and the memory for their commands and environments.
@@ -80,6 +82,17 @@ pub enum JobRefusal {
         size: Size,
         /// Number of GPUs on the largest island that the project may use.
         most: u32,
+    },
+    /// No GPU has as much memory as a member.
+    #[error(
+        "a member takes {memory} of a GPU's memory, and the largest GPU that it may use has {most}: it could never start; \
+         ask for less with --memory, or for whole GPUs with -g"
+    )]
+    TooMuchMemory {
+        /// Memory of a member.
+        memory: Bytes,
+        /// Memory of the largest GPU that the project may use.
+        most: Bytes,
     },
     /// A member of the non-preemptible job exceeds its project's quota.
     #[error(

@@ -210,12 +210,15 @@ impl QuotaScheduler {
         self.bindings.range(first..=last).map(|(member, binding)| (*member, binding))
     }
 
-    /// Queues a job. [`QuotaScheduler::decide`] starts it.
+    /// Queues a job, with the size that counts for each member. [`QuotaScheduler::decide`] starts it.
     ///
     /// # Errors
     /// If the job could never run, or its name is taken.
     pub fn submit(&mut self, spec: JobSpec) -> Result<JobId, JobRefusal> {
-        self.check(&spec)?;
+        let account =
+            self.accounts.get(&spec.project).ok_or_else(|| JobRefusal::NoProject(spec.project.clone()))?;
+        let spec = JobSpec { size: self.size_of(account, &spec)?, ..spec };
+        self.check(account, &spec)?;
         let id = JobId(self.next_job);
         self.next_job += 1;
         let account = self.account_mut(&spec.project);
@@ -233,9 +236,7 @@ impl QuotaScheduler {
         }
     }
 
-    fn check(&self, spec: &JobSpec) -> Result<(), JobRefusal> {
-        let account =
-            self.accounts.get(&spec.project).ok_or_else(|| JobRefusal::NoProject(spec.project.clone()))?;
+    fn check(&self, account: &ProjectAccount, spec: &JobSpec) -> Result<(), JobRefusal> {
         if account.names.contains_key(&spec.name) {
             return Err(JobRefusal::Exists(spec.name.clone()));
         }
@@ -253,14 +254,6 @@ impl QuotaScheduler {
             }
             () => Ok(()),
         }
-    }
-
-    /// Number of GPUs on the largest island that the job's project may use.
-    fn most_gpus(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
-        let affinity = account.project.affinity(spec.kind);
-        let reach = super::pool::GpuConstraints { affinity, reserved: &[], latency: None };
-        let most = self.pool.islands(&reach).values().map(Vec::len).max();
-        most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
     }
 
     /// Suspends or resumes a job; returns the members that have to be stopped now.

@@ -2,6 +2,7 @@
 
 mod forecast;
 mod oracle;
+mod parts;
 mod properties;
 mod rules;
 mod scenario;
@@ -21,6 +22,7 @@ use super::{
 use crate::compute::Priority;
 use crate::id::GpuUuid;
 use crate::request::Share;
+use crate::units::Bytes;
 
 /// Islands of eight GPUs.
 pub(super) fn islands(count: u32, size: u32) -> Vec<PoolGpu> {
@@ -28,6 +30,7 @@ pub(super) fn islands(count: u32, size: u32) -> Vec<PoolGpu> {
         index,
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / size,
+        capacity: Bytes::mib(16 << 10),
         outside: MilliGpus::ZERO,
         targets: Vec::new(),
     };
@@ -51,6 +54,7 @@ pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: JobKind) -> JobS
         project: project.parse().unwrap(),
         name: name.parse().unwrap(),
         size: size(gpus),
+        part: None,
         kind,
         preemptible: kind == JobKind::Training,
         priority: Priority::DEFAULT,

@@ -3,8 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::job::{JobId, Size};
+use super::job::JobId;
 use super::name::ProjectName;
+use super::size::Size;
 use crate::compute::Latency;
 use crate::id::{GpuUuid, SliceName};
 

@@ -12,11 +12,12 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::amount::MilliGpus;
-use super::job::{Job, JobId, JobKind, JobSpec, MemberId, Size};
+use super::job::{Job, JobId, JobKind, JobSpec, MemberId};
 use super::name::ProjectName;
 use super::pool::PoolIndex;
 use super::project::{Project, ProjectAccount};
 use super::scheduler::{Binding, Phase, QuotaScheduler};
+use super::size::Size;
 use super::user_slice::{UserRequest, UserSlice};
 use crate::compute::{Latency, Priority};
 use crate::id::SliceName;
@@ -100,6 +101,7 @@ impl QuotaScheduler {
             project: named.unwrap_or_else(|| self.default_account()),
             name: "slice".parse().expect("it is a valid name"),
             size,
+            part: None,
             kind: JobKind::Training,
             preemptible: true,
             priority: Priority::DEFAULT,

@@ -12,6 +12,7 @@ use super::name::{JobName, ProjectName};
 use super::project::Project;
 use crate::compute::Latency;
 use crate::id::{HostPid, SliceName};
+use crate::units::{Bytes, Permille};
 
 /// State of a job or of one of its members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -101,8 +102,14 @@ pub struct JobView {
     /// The same if that ends as late as expected; `None` if nothing bounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_within_ms: Option<u64>,
-    /// GPUs of each member, in thousandths.
+    /// GPUs that count for each member, in thousandths.
     pub gpus_of_member: MilliGpus,
+    /// GPU memory of each member, if it is given apart from its share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Compute of each member, if it is given apart from its share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<Permille>,
     /// Maximum number of members that run at once.
     pub parallelism: u32,
     /// Number of members that have to succeed.
@@ -159,6 +166,8 @@ impl JobView {
             starts_after_ms: None,
             starts_within_ms: None,
             gpus_of_member: spec.size.total(),
+            memory: spec.part.and_then(|part| part.memory()),
+            compute: spec.part.and_then(|part| part.compute()),
             parallelism: spec.parallelism.get(),
             completions: spec.completions.get(),
             succeeded: 0,

@@ -7,13 +7,16 @@ use core::cmp::Reverse;
 use core::fmt;
 
 use super::amount::MilliGpus;
-use super::job::{Job, JobId, MemberId, Size};
+use super::job::{Job, JobId, MemberId};
 use super::name::{JobName, ProjectName};
+use super::part::MemoryWithin;
 use super::pool::GpuConstraints;
 use super::project::{ProjectAccount, QueueKey};
 use super::scheduler::{Phase, QuotaScheduler};
+use super::size::Size;
 use crate::compute::Latency;
 use crate::id::SliceName;
+use crate::units::Bytes;
 
 /// Reason for which no further member of a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,13 @@ pub enum Wait {
     },
     /// Too few GPUs can hold its latency target beside those of the slices there.
     Latency(Latency),
+    /// No GPU that the project may use now has its memory within its size.
+    Memory {
+        /// Memory of a member.
+        memory: Bytes,
+        /// GPUs that count for a member.
+        size: Size,
+    },
     /// It would borrow, and its claim is no stronger than that of the members that run.
     NothingIdle {
         /// GPUs that the project uses.
@@ -129,6 +139,11 @@ impl fmt::Display for Wait {
                 f,
                 "no GPU that it may use can hold a latency of {target} beside the latency targets of the slices there; \
                  `tranche list` and `tranche slice list` show them"
+            ),
+            Self::Memory { memory, size } => write!(
+                f,
+                "no GPU that its project may use now has {memory} within {size} of its memory: let the project use larger \
+                 ones, or delete the job and submit it again"
             ),
             Self::NothingIdle { used, quota, holders } => {
                 write!(f, "the project has {used} GPUs of its quota of {quota}, and none is idle to borrow")?;
@@ -214,10 +229,17 @@ impl QuotaScheduler {
             return Wait::Emptying { gpus };
         }
         let affinity = account.project.affinity(shape.kind);
-        let reach = GpuConstraints { affinity, reserved: &[], latency: shape.latency };
+        let reach = GpuConstraints { affinity, reserved: &[], latency: shape.latency, memory: shape.memory };
         let count = shape.size.gpus() as usize;
-        let held = self.pool.islands(&reach).values().any(|indices| indices.len() >= count);
-        if let Some(target) = shape.latency.filter(|_| !held) {
+        let held =
+            |reach: &GpuConstraints<'_>| self.pool.islands(reach).values().any(|gpus| gpus.len() >= count);
+        let is_held = held(&reach);
+        if let Some(MemoryWithin { memory, .. }) =
+            shape.memory.filter(|_| !is_held && !held(&GpuConstraints { latency: None, ..reach }))
+        {
+            return Wait::Memory { memory, size: shape.size };
+        }
+        if let Some(target) = shape.latency.filter(|_| !is_held) {
             return Wait::Latency(target);
         }
         match () {

@@ -19,6 +19,7 @@ impl Node {
             index: gpu.index,
             uuid: gpu.uuid,
             island: gpu.island,
+            capacity: gpu.capacity,
             outside: match gpu.obstacle.as_ref().map(drop).or(self.cordons.get(&gpu.uuid).map(drop)) {
                 Some(_) => MilliGpus::ONE,
                 None => self.outside(gpu.uuid, gpu.capacity, members),

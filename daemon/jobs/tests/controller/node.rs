@@ -21,6 +21,7 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
+use tranche_domain::units::Bytes;
 use tranche_jobs::{
     ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
     Launcher, LogFrom, NodeUse, Requester, Retention, UserDemand,
@@ -69,6 +70,7 @@ impl TestNode {
             index,
             uuid: GpuUuid::from_bytes([index as u8; 16]),
             island: 0,
+            capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
             targets: Vec::new(),
         };
@@ -386,6 +388,7 @@ impl From<Wish> for Submission {
                 project: wish.project.parse().unwrap(),
                 name: wish.name.parse().unwrap(),
                 size,
+                part: None,
                 kind: wish.kind,
                 preemptible: wish.kind == JobKind::Training,
                 priority: Priority::DEFAULT,

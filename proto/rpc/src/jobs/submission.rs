@@ -4,8 +4,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tranche_domain::compute::Latency;
-use tranche_domain::jobs::{JobKind, JobSpec, JobTerms, LaunchSpec, Size, Submission, TerminationPolicy};
-use tranche_domain::request::{BadShare, Share};
+use tranche_domain::jobs::{
+    JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size, Submission, TerminationPolicy,
+};
+use tranche_domain::request::Share;
+use tranche_domain::units::{Bytes, Permille};
 
 use super::project::millis;
 use crate::bad_message::BadMessage;
@@ -16,12 +19,16 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
 
     fn try_from(wire: v1::SubmitJobRequest) -> Result<Self, BadMessage> {
         let parallelism = NonZeroU32::new(wire.parallelism).unwrap_or(NonZeroU32::MIN);
+        let share = wire.share.map(|share| size(share.try_into()?)).transpose()?;
+        let compute = wire.compute.map(Permille::try_from).transpose()?;
+        let (size, part) = MemberPart::of(share, wire.memory_mib.map(Bytes::mib), compute)?;
         let kind = if wire.interactive { JobKind::Interactive } else { JobKind::Training };
         Ok(Self {
             spec: JobSpec {
                 project: wire.project.parse()?,
                 name: wire.name.parse()?,
-                size: size(wire.share.ok_or(BadShare::Missing)?.try_into()?)?,
+                size,
+                part,
                 kind,
                 preemptible: wire.preemptible || kind == JobKind::Training,
                 priority: wire.priority.try_into()?,
@@ -83,10 +90,14 @@ fn launch(
 impl From<Submission> for v1::SubmitJobRequest {
     fn from(submission: Submission) -> Self {
         let Submission { spec, launch, terms, after, ticket } = submission;
+        let share = match spec.part {
+            Some(part) => part.share().map(Share::Fraction),
+            None => Some(spec.size.into()),
+        };
         Self {
             project: spec.project.into(),
             name: spec.name.into(),
-            share: Some(Share::from(spec.size).into()),
+            share: share.map(Into::into),
             interactive: spec.kind == JobKind::Interactive,
             preemptible: spec.preemptible,
             priority: spec.priority.get().into(),
@@ -103,6 +114,8 @@ impl From<Submission> for v1::SubmitJobRequest {
             latency_us: spec.latency.map(Latency::micros),
             gang: spec.gang,
             after: after.into_iter().map(Into::into).collect(),
+            memory_mib: spec.part.and_then(|part| part.memory()).map(Bytes::whole_mib),
+            compute: spec.part.and_then(|part| part.compute()).map(Permille::get),
         }
     }
 }
@@ -119,6 +132,7 @@ mod tests {
                 project: "a".parse().unwrap(),
                 name: "j".parse().unwrap(),
                 size: Size::Whole(NonZeroU32::MIN),
+                part: None,
                 kind: JobKind::Training,
                 preemptible: true,
                 priority: Priority::new(-3),
@@ -148,9 +162,27 @@ mod tests {
     }
 
     #[test]
+    fn memory_and_compute_survive_the_wire() {
+        let fraction = Size::Part(500.try_into().unwrap());
+        let (memory, compute) = (Some(Bytes::mib(12)), Permille::try_from(300).ok());
+        for (share, memory, compute) in
+            [(Some(fraction), memory, None), (Some(fraction), None, compute), (None, memory, compute)]
+        {
+            let (size, part) = MemberPart::of(share, memory, compute).unwrap();
+            let submission = Submission { spec: JobSpec { size, part, ..submission().spec }, ..submission() };
+            let wire = v1::SubmitJobRequest::from(submission.clone());
+            assert_eq!(
+                (wire.memory_mib.is_some(), wire.compute.is_some()),
+                (memory.is_some(), compute.is_some())
+            );
+            assert_eq!(Submission::try_from(wire), Ok(submission));
+        }
+    }
+
+    #[test]
     fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
-        let cases: [(Spoil, &str); 10] = [
+        let cases: [(Spoil, &str); 14] = [
             (|wire| wire.command.clear(), "after --"),
             (|wire| wire.workdir = "here".into(), "absolute path"),
             (|wire| wire.command.push("a\0b".into()), "zero bytes"),
@@ -158,10 +190,11 @@ mod tests {
             (|wire| wire.grace_ms = Some(u64::MAX), "at most 3600 s"),
             (|wire| wire.warning_signal = Some("KILL".into()), "USR1"),
             (|wire| wire.share = None, "how much"),
-            (
-                |wire| wire.share = Some(Share::Memory(tranche_domain::units::Bytes::mib(5)).into()),
-                "no bytes",
-            ),
+            (|wire| wire.share = Some(Share::Memory(Bytes::mib(5)).into()), "no bytes"),
+            (|wire| wire.memory_mib = Some(5), "whole GPUs are given entirely"),
+            (|wire| (wire.share, wire.memory_mib) = (None, Some(0)), "smallest is 1 MiB"),
+            (|wire| (wire.memory_mib, wire.compute) = (Some(5), Some(0)), "without any compute"),
+            (|wire| wire.compute = Some(1001), "more than one whole GPU"),
             (|wire| wire.latency_us = Some(0), "2 ms to 10 s"),
             (|wire| wire.name = "Under_score".into(), "name of a job"),
         ];

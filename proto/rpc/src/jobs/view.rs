@@ -16,7 +16,7 @@ mirror! {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
         submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after, queue_position, queue_length,
         starts_after_ms, starts_within_ms;
-        kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us
+        kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us, memory: memory_bytes, compute: compute
     }
 
     MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms }
@@ -29,6 +29,7 @@ mod tests {
     use tranche_domain::compute::Latency;
     use tranche_domain::id::HostPid;
     use tranche_domain::jobs::MilliGpus;
+    use tranche_domain::units::{Bytes, Permille};
 
     #[test]
     fn a_job_survives_the_wire() {
@@ -52,6 +53,8 @@ mod tests {
             preemptible: true,
             priority: -4,
             gpus_of_member: MilliGpus::new(300),
+            memory: Some(Bytes::mib(7)),
+            compute: Permille::try_from(200).ok(),
             parallelism: 2,
             completions: 4,
             succeeded: 1,

@@ -8,6 +8,7 @@ use tranche_domain::jobs::{
     JobKind, JobSpec, JobTerms, LaunchSpec, MilliGpus, PoolGpu, Project, Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
+use tranche_domain::units::Bytes;
 
 /// Numbers of GPUs that jobs request.
 const SIZES: [&str; 8] = ["0.1", "0.2", "0.3", "0.5", "0.5", "1", "2", "4"];
@@ -61,6 +62,7 @@ impl Crowd {
             project: self.projects[project].name.clone(),
             name: format!("job-{}", self.jobs).parse().expect("it is a name"),
             size,
+            part: None,
             kind,
             preemptible: kind == JobKind::Training,
             priority: Priority::DEFAULT,
@@ -99,6 +101,7 @@ pub(crate) fn gpus() -> Vec<PoolGpu> {
         index,
         uuid: GpuUuid::from_bytes([index as u8; 16]),
         island: index / (GPUS / 2),
+        capacity: Bytes::mib(16 << 10),
         outside: MilliGpus::ZERO,
         targets: Vec::new(),
     };

@@ -1,4 +1,6 @@
-//! Latency targets and gangs of jobs.
+//! Latency targets, gangs, memory and compute of jobs.
+
+use tranche_domain::units::Bytes;
 
 use super::{job, node, submit, until};
 
@@ -57,4 +59,41 @@ fn members_of_a_gang_have_slices_of_one_gang_of_their_own() {
     assert!(described.contains("Gang      all members"), "{described}");
     let scattered = ["few", "-g", "0.1", "--gang", "--parallelism", "2", "--completions", "3", "--", "true"];
     submit(&node, &scattered).refused(REFUSED, &["3 members", "--parallelism to --completions"]);
+}
+
+#[test]
+fn members_have_the_memory_and_compute_that_they_count_for() {
+    // GPUs of 32510 MiB.
+    let mut node = node("v100x8", "1");
+    submit(&node, &["serve", "--memory", "8GiB", "--compute", "0.3", "--interactive", "--", "sleep", "1000"])
+        .success();
+    submit(&node, &["train", "-g", "0.4", "--memory", "4Gi", "--interactive", "--", "sleep", "1000"])
+        .success();
+    until(&node, "serve", "running");
+    until(&node, "train", "running");
+    let of = |node: &e2e::Node, slice: &str| {
+        let slice = node.slice(slice);
+        (slice.devices[0].gpu_index, slice.devices[0].cap, slice.compute)
+    };
+    let (serve, train) = (of(&node, "a.serve.0"), of(&node, "a.train.0"));
+    assert_eq!((serve.1, serve.2), (Bytes::mib(8192), 300));
+    assert_eq!((train.1, train.2, train.0), (Bytes::mib(4096), 400, serve.0), "they share a GPU");
+    let described = node.tranche(&["describe", "serve"]).success();
+    for line in ["GPUs      0.3 for each", "Memory    8192 MiB", "Compute   30 %"] {
+        assert!(described.contains(line), "{line} is missing from\n{described}");
+    }
+    // Of a quota of one GPU 0.7 are in use, and 10 of 31.7 GiB are more than 0.3.
+    submit(&node, &["over", "--memory", "10Gi", "--interactive", "--", "sleep", "1000"]).success();
+    assert_eq!(job(&node, "over").state, "pending");
+    node.kill_daemon();
+    node.start_daemon();
+    assert_eq!((of(&node, "a.serve.0"), of(&node, "a.train.0")), (serve, train));
+    let listed = node.tranche(&["list", "-o", "csv"]).success();
+    assert!(listed.contains("8192 MiB") && listed.contains("30 %"), "{listed}");
+
+    submit(&node, &["huge", "--memory", "40Gi", "--", "true"]).refused(REFUSED, &["40960 MiB", "32510 MiB"]);
+    submit(&node, &["two", "-g", "2", "--memory", "4Gi", "--", "true"])
+        .refused(REFUSED, &["whole GPUs are given entirely"]);
+    submit(&node, &["none", "--compute", "0.3", "--", "true"]).refused(2, &["--gpus", "--memory"]);
+    submit(&node, &["nothing", "--memory", "0", "--", "true"]).refused(2, &["1 MiB"]);
 }

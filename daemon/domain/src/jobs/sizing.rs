@@ -1,0 +1,38 @@
+//! Size that counts for a member of a new job, and the GPUs that could hold it.
+
+use alloc::vec::Vec;
+
+use super::job::JobSpec;
+use super::pool::GpuConstraints;
+use super::project::ProjectAccount;
+use super::refusal::JobRefusal;
+use super::scheduler::QuotaScheduler;
+use super::size::Size;
+
+impl QuotaScheduler {
+    /// Size that counts for each member of a job, on whichever GPU it runs.
+    pub(super) fn size_of(&self, account: &ProjectAccount, spec: &JobSpec) -> Result<Size, JobRefusal> {
+        let Some((part, memory)) = spec.part.and_then(|part| Some((part, part.memory()?))) else {
+            return Ok(spec.size);
+        };
+        let affinity = account.project.affinity(spec.kind);
+        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory: None };
+        let capacities = || self.pool.reachable(&reach).map(|(_, entry)| entry.gpu.capacity);
+        let largest =
+            capacities().filter_map(|capacity| part.size_on(capacity)).max_by_key(|size| size.total());
+        match (largest, capacities().max()) {
+            (Some(size), _) => Ok(size),
+            (None, Some(most)) => Err(JobRefusal::TooMuchMemory { memory, most }),
+            (None, None) => Ok(spec.size),
+        }
+    }
+
+    /// Number of GPUs on the largest island that the job's project may use.
+    pub(super) fn most_gpus(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
+        let affinity = account.project.affinity(spec.kind);
+        let memory = spec.shape().memory;
+        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory };
+        let most = self.pool.islands(&reach).values().map(Vec::len).max();
+        most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
+    }
+}
