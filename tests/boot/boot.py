@@ -23,6 +23,15 @@ StandardOutput=null
 [Install]
 WantedBy=multi-user.target
 """
+LIMITED = "tranche submit {} -p team -g 0.1 --cpus 1.5 --mem 64Mi --workdir /home/alice --"
+# More than 64 MiB in one process; the shell behind it does not print if the whole job ends.
+EATS = "head -c 200000000 /dev/zero | tail -c 150000000 | wc -c; echo survived"
+LOOKS = """
+cd /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
+cat memory.max memory.swap.max cpu.max
+echo max >memory.max || echo cannot raise
+echo 0 >../runner/cgroup.procs || echo cannot leave
+"""
 SHARES = {"alice": 0.5, "half": 0.3}
 TOLERANCE = 0.05
 # A daemon that is stuck is found out after so long here; the unit says 30 s.
@@ -232,6 +241,27 @@ class Story:
         refused = self.machine.run("sh", "-c", "tranche logs -p team train; test $? != 0", user="bob")
         self.holds(f"bob, who is no member, does not see what it prints: {refused.strip()!r}", "team" in refused)
 
+    def jobs_are_limited(self):
+        """By a cgroup that their user cannot change, or not at all: then they are refused."""
+        controllers = self.machine.run("cat", "/sys/fs/cgroup/cgroup.controllers", check=False) or ""
+        if not {"cpu", "memory"} <= set(controllers.split()):
+            refused = self.machine.run(*LIMITED.format("looks").split(), "true", user="alice", check=False, said=True)
+            return self.holds("without cgroups of version 2 a job with limits is refused, with the reason",
+                              "cannot limit processors or memory" in refused)
+        for name, script in (("looks", LOOKS), ("eats", EATS)):
+            self.machine.run(*LIMITED.format(name).split(), "sh", "-c", script, user="alice")
+        job = lambda name: json.loads(self.machine.run("tranche", "describe", "-p", "team", "--json", name))
+        ended = lambda name: until(f"the end of {name}", lambda: job(name)["state"] in ("succeeded", "failed") and job(name))
+        ended("looks")
+        log = self.machine.run("tranche", "logs", "-p", "team", "looks")
+        self.holds("a job with limits has them", log.startswith("67108864\n0\n150000 100000\n"))
+        self.holds("and its user cannot change them", "cannot raise" in log and "cannot leave" in log)
+        reason = ended("eats")["reason"]
+        self.holds(f"one that needs more memory ends as a whole: {reason!r}", "64 MiB of memory" in reason)
+        log = self.machine.run("tranche", "logs", "-p", "team", "eats")
+        self.holds("none of it continues", "survived" not in log)
+        self.machine.run("tranche", "delete", "-p", "team", "looks", "eats")
+
     def training_runs(self, claim):
         pid = until("the job's program", lambda: self.slices().get("team.train.0", {}).get("processes"))[0]
         uid = self.machine.run("ps", "-o", "user=", "-p", str(pid)).strip()
@@ -325,6 +355,7 @@ class Story:
         self.users_come()
         self.a_service_has_a_slice()
         self.a_team_has_jobs()
+        self.jobs_are_limited()
         self.daemons_come_and_go()
         self.it_is_stuck()
         self.it_reboots()

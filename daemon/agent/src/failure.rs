@@ -157,6 +157,7 @@ const fn desk_code(error: &JobsError) -> Code {
         )
         | JobsError::Job(JobRefusal::AfterFailed(_))
         | JobsError::Over(..)
+        | JobsError::NoLimits(_)
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,
         JobsError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,

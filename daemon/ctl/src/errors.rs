@@ -106,6 +106,15 @@ pub enum Failure {
     /// A file with jobs was rejected.
     #[error(transparent)]
     JobFile(#[from] crate::jobs::file::JobFileError),
+    /// The daemon ignored an option of a job, which has been deleted.
+    #[error(
+        "the job was submitted and deleted again: tranched is of an earlier release, and does not know {option}; leave it out, \
+         or restart tranched with this release"
+    )]
+    EarlierDaemon {
+        /// The option on the command line.
+        option: &'static str,
+    },
     /// Some of several jobs could not be deleted; the details are printed already.
     #[error("{0} of them could not be deleted")]
     Partly(usize),

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberPart, ProjectName, Size,
-    Submission, TerminationPolicy,
+    HostLimits, JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberPart, ProjectName,
+    Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_rpc::v1;
@@ -61,6 +61,7 @@ fn submit_one(args: &SubmitArgs, daemon: &mut Daemon) -> Result<(), Failure> {
     let project = project::which(daemon, args.project.as_ref())?;
     let submission = submission(args, project)?;
     let job = naming::submit_named(daemon, &submission, args.name.as_ref(), with_ticket)?;
+    understood(daemon, args, &job)?;
     if args.output.json {
         return out::json(&job);
     }
@@ -68,6 +69,23 @@ fn submit_one(args: &SubmitArgs, daemon: &mut Daemon) -> Result<(), Failure> {
     let JobView { name, project, state, .. } = &job;
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
+}
+
+/// Deletes a job whose limits an earlier release of the daemon has ignored.
+fn understood(daemon: &mut Daemon, args: &SubmitArgs, job: &JobView) -> Result<(), Failure> {
+    let taken = [
+        ("--memory", args.memory.is_none() || job.memory.is_some()),
+        ("--compute", args.compute.is_none() || job.compute.is_some()),
+        ("--cpus", args.cpus.is_none() || job.cpus.is_some()),
+        ("--mem", args.host_memory.is_none() || job.host_memory.is_some()),
+    ];
+    match taken.iter().find(|(_, is_taken)| !is_taken) {
+        None => Ok(()),
+        Some((option, _)) => {
+            delete_one(daemon, &job.project, &job.name)?;
+            Err(Failure::EarlierDaemon { option })
+        }
+    }
 }
 
 /// Submits a job with a ticket of the job launcher.
@@ -109,6 +127,7 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         max_runtime: args.max_runtime,
         retries: args.retries,
         farewell: TerminationPolicy { warning: args.warn, grace: args.grace },
+        host: HostLimits { cpus: args.cpus, memory: args.host_memory },
     };
     let launch = LaunchSpec {
         command: args.command.clone(),

@@ -10,8 +10,8 @@ use proptest::test_runner::TestRunner;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobKind, JobSpec, JobTerms, LaunchSpec, MemberId, MilliGpus, Phase, PoolGpu, Project, QuotaScheduler,
-    Size, Submission, TerminationPolicy, UserSlice,
+    HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberId, MilliGpus, Phase, PoolGpu, Project,
+    QuotaScheduler, Size, Submission, TerminationPolicy, UserSlice,
 };
 use tranche_domain::units::Bytes;
 
@@ -188,7 +188,7 @@ impl<'a> Life<'a> {
         };
         let Ok(id) = self.state.scheduler.submit(spec.clone()) else { return };
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
-        let terms = JobTerms { max_runtime: None, retries: 0, farewell };
+        let terms = JobTerms { max_runtime: None, retries: 0, farewell, host: HostLimits::default() };
         let launch = LaunchSpec { command: vec!["x".into()], environment: Vec::new(), workdir: "/".into() };
         let submission = Submission { spec, launch, terms, after: [].into(), ticket: None };
         self.state.insert(

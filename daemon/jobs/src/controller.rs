@@ -180,6 +180,7 @@ impl<S: JobSite> JobController<S> {
             return Err(JobRefusal::Exists(spec.name.clone()).into());
         }
         self.check_ticket(submission.ticket.as_ref(), owner)?;
+        self.launcher.check_limits(owner, submission.terms.host)?;
         let after = state.unended(&spec.project, &submission.after)?;
         let id = state.scheduler.submit(spec.clone())?;
         state.scheduler.set_after(id, after);

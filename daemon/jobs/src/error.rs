@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tranche_domain::jobs::{JobName, JobRefusal, ProjectName, ProjectRefusal};
 
+use crate::cgroup::NoLimits;
 use crate::store::StoreError;
 
 /// Reason for rejecting an operation.
@@ -43,6 +44,8 @@ pub enum JobsError {
          grouping"
     )]
     LongReport { rows: usize, most: usize },
+    #[error(transparent)]
+    NoLimits(#[from] NoLimits),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot read what the job printed, in {path}: {cause}")]

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::de::DeserializeOwned;
-use tranche_domain::jobs::{LaunchSpec, TicketId};
+use tranche_domain::jobs::{HostLimits, LaunchSpec, TicketId};
 use tranche_domain::slice::ProcessId;
 
+use crate::cgroup::{CGROUPS, Delegated, NoLimits, check_controllers, own_cgroup};
 use crate::record::JobOwner;
 use crate::runner_protocol::{
     CommandOrder, LaunchAnswer, LaunchRequest, RunnerReady, RunnerSetup, Start, receive_message, send_message,
@@ -83,6 +84,16 @@ impl Launcher {
         !is_own(owner) || self.socket.exists()
     }
 
+    /// Checks that members of this user's jobs can be limited here.
+    pub(crate) fn check_limits(&self, owner: JobOwner, limits: HostLimits) -> Result<(), NoLimits> {
+        let root = Path::new(CGROUPS);
+        match () {
+            () if limits.is_none() => Ok(()),
+            () if self.needs_ticket(owner) => check_controllers(root),
+            () => Delegated::of_service(root, &own_cgroup(), owner.uid).map(drop),
+        }
+    }
+
     /// Starts a job runner, which then waits for its order.
     pub(crate) fn start(&self, wanted: &StartRequest<'_>) -> Result<Shepherd, StartRefusal> {
         let owner = JobOwner { uid: wanted.setup.uid, gid: wanted.setup.gid };
@@ -113,8 +124,8 @@ impl Launcher {
     fn by_itself(&self, setup: &RunnerSetup) -> Result<Shepherd, String> {
         let stream =
             self.spawn().map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
-        let RunnerReady { shepherd } = ask(&stream, setup, &[]).map_err(not_started)?;
-        Ok(Shepherd { process: shepherd, stream })
+        let ready: RunnerReady = ask(&stream, setup, &[]).map_err(not_started)?;
+        limited(ready, setup.limits, stream)
     }
 
     fn spawn(&self) -> io::Result<UnixStream> {
@@ -136,6 +147,19 @@ fn not_started(error: io::Error) -> String {
     format!("the process that is to look after it did not start: {error}")
 }
 
+/// The runner, if it set the limits. One of an earlier release does not know them.
+fn limited(ready: RunnerReady, limits: HostLimits, stream: UnixStream) -> Result<Shepherd, String> {
+    match ready.unlimited {
+        Some(why) => Err(why),
+        None if ready.limits != limits => Err(EARLIER.into()),
+        None => Ok(Shepherd { process: ready.shepherd, stream }),
+    }
+}
+
+/// Reason for refusing a job with limits where the job launcher sets none.
+const EARLIER: &str = "its limits of processors and memory are not set by this job launcher, which is of an earlier release: \
+     install the one of the daemon's release";
+
 fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, StartRefusal> {
     let StartRequest { setup, index, ticket, launch } = wanted;
     let Some(ticket) = ticket else {
@@ -151,9 +175,10 @@ fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, 
         kept: setup.kept,
         command: launch.command.clone(),
         workdir: launch.workdir.clone(),
+        limits: setup.limits,
     });
     match ask(&stream, &start, &[attempt, log]) {
-        Ok(LaunchAnswer::Ready(RunnerReady { shepherd })) => Ok(Shepherd { process: shepherd, stream }),
+        Ok(LaunchAnswer::Ready(ready)) => limited(ready, setup.limits, stream).map_err(StartRefusal::for_now),
         Ok(LaunchAnswer::Refused { why, for_good }) => Err(StartRefusal { why, for_good }),
         Ok(LaunchAnswer::Revoked) => {
             Err(StartRefusal::for_now("the job launcher answered something else".into()))

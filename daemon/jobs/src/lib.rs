@@ -12,6 +12,7 @@ mod account;
 #[cfg(test)]
 mod account_tests;
 mod after;
+pub mod cgroup;
 mod claims;
 mod clock;
 mod controller;

@@ -115,6 +115,7 @@ fn start<S: JobSite>(
             attempt: controller.folders.attempt(*attempt),
             log: controller.folders.log(attempt.member),
             kept: kept_of_each(entry.spec.completions),
+            limits: entry.terms.host,
         },
         index: attempt.member.index,
         ticket: entry.ticket.as_ref(),

@@ -241,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn terms_of_an_earlier_release_limit_nothing() {
+        let text =
+            r#"{"max_runtime":null,"retries":0,"farewell":{"warning":null,"grace":{"secs":10,"nanos":0}}}"#;
+        let terms: JobTerms = serde_json::from_str(text).unwrap();
+        assert!(terms.host.is_none());
+        assert_eq!(serde_json::to_string(&terms).unwrap(), text, "an earlier release reads it again");
+        let limited = text.replace("}}}", r#"}},"host":{"cpus":2500,"memory":1048576}}"#);
+        let terms: JobTerms = serde_json::from_str(&limited).unwrap();
+        assert_eq!(terms.host.cpus.map(|cpus| cpus.milli()), Some(2500));
+        assert!(serde_json::from_str::<JobTerms>(&limited.replace("2500", "0")).is_err());
+    }
+
+    #[test]
     fn success_before_a_stop_request_is_final() {
         let preempted = StopReason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
         let mut member = leaving(preempted.clone());

@@ -157,7 +157,7 @@ mod tests {
     use tranche_domain::compute::Priority;
     use tranche_domain::id::GpuUuid;
     use tranche_domain::jobs::{
-        JobKind, JobSpec, JobTerms, MilliGpus, PoolGpu, Project, Size, TerminationPolicy,
+        HostLimits, JobKind, JobSpec, JobTerms, MilliGpus, PoolGpu, Project, Size, TerminationPolicy,
     };
     use tranche_domain::units::Bytes;
 
@@ -197,7 +197,7 @@ mod tests {
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
         JobRecord {
             spec,
-            terms: JobTerms { max_runtime: None, retries: 0, farewell },
+            terms: JobTerms { max_runtime: None, retries: 0, farewell, host: HostLimits::default() },
             owner: JobOwner { uid: 1, gid: 1 },
             submitted_unix_ms: 0,
             submitted: None,

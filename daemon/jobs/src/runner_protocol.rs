@@ -16,8 +16,9 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
-use tranche_domain::jobs::{TerminationPolicy, TicketId};
+use tranche_domain::jobs::{HostLimits, TerminationPolicy, TicketId};
 use tranche_domain::slice::ProcessId;
+use tranche_domain::units::Bytes;
 
 /// Maximum size of a message in bytes; a multiple of the kernel's limit on a program's environment.
 pub const LONGEST_MESSAGE: u64 = 4 << 20;
@@ -36,6 +37,9 @@ pub struct RunnerSetup {
     /// Number of bytes to keep of the end of the output.
     #[serde(default = "RunnerSetup::most_kept")]
     pub kept: u64,
+    /// Limits of the command on the host.
+    #[serde(default, skip_serializing_if = "HostLimits::is_none")]
+    pub limits: HostLimits,
 }
 
 impl RunnerSetup {
@@ -68,6 +72,9 @@ pub struct Start {
     pub command: Vec<String>,
     /// Working directory; must equal the ticket's.
     pub workdir: String,
+    /// Limits of the command on the host.
+    #[serde(default, skip_serializing_if = "HostLimits::is_none")]
+    pub limits: HostLimits,
 }
 
 /// Reply of the job launcher.
@@ -88,10 +95,16 @@ pub enum LaunchAnswer {
 }
 
 /// Identity of the job runner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerReady {
     /// The process that will run the command.
     pub shepherd: ProcessId,
+    /// Limits that are set for the command; earlier releases set none.
+    #[serde(default, skip_serializing_if = "HostLimits::is_none")]
+    pub limits: HostLimits,
+    /// Reason for which limits are not set; the runner then ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlimited: Option<String>,
 }
 
 /// The command, and the policy for its termination.
@@ -128,6 +141,9 @@ pub enum CommandOutcome {
     Exit(i32),
     /// Termination by this signal.
     Signal(i32),
+    /// Killed by the kernel beyond this limit of memory.
+    #[serde(rename = "out-of-memory")]
+    OutOfMemory(Bytes),
     /// Failure to start, with the reason.
     NotStarted(String),
     /// Unknown: the runner ended before it recorded the outcome.
@@ -149,6 +165,9 @@ impl fmt::Display for CommandOutcome {
                 Ok(signal) => write!(f, "ended by {signal}"),
                 Err(_) => write!(f, "ended by signal {number}"),
             },
+            Self::OutOfMemory(limit) => {
+                write!(f, "it needed more than its {limit} of memory: submit it with a larger --mem")
+            }
             Self::NotStarted(why) => f.write_str(why),
             Self::Lost => f.write_str("the process that looked after it was ended from outside"),
         }
@@ -163,6 +182,7 @@ impl fmt::Display for StatusLine {
             Self::Told => f.write_str("told"),
             Self::Ended(CommandOutcome::Exit(status)) => write!(f, "exit {status}"),
             Self::Ended(CommandOutcome::Signal(number)) => write!(f, "signal {number}"),
+            Self::Ended(CommandOutcome::OutOfMemory(limit)) => write!(f, "out-of-memory {}", limit.get()),
             Self::Ended(CommandOutcome::NotStarted(why)) => {
                 write!(f, "not-started {}", why.replace('\n', " "))
             }
@@ -188,6 +208,10 @@ impl FromStr for StatusLine {
             ("shepherd", _) => Self::Shepherd(process(rest).ok_or(BadStatusLine)?),
             ("exit", _) => Self::Ended(CommandOutcome::Exit(number()?)),
             ("signal", _) => Self::Ended(CommandOutcome::Signal(number()?)),
+            ("out-of-memory", _) => {
+                let limit = rest.parse().map_err(|_| BadStatusLine)?;
+                Self::Ended(CommandOutcome::OutOfMemory(Bytes::new(limit)))
+            }
             ("not-started", _) => Self::Ended(CommandOutcome::NotStarted(rest.into())),
             _ => return Err(BadStatusLine),
         })
@@ -236,6 +260,7 @@ mod tests {
             StatusLine::Ended(CommandOutcome::Exit(3)),
             StatusLine::Ended(CommandOutcome::Signal(9)),
             StatusLine::Ended(CommandOutcome::NotStarted("there is no xyz".into())),
+            StatusLine::Ended(CommandOutcome::OutOfMemory(Bytes::mib(8))),
             StatusLine::Ended(CommandOutcome::Lost),
         ];
         for line in lines {

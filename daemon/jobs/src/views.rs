@@ -241,6 +241,7 @@ fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight:
     view.ended_unix_ms = entry.ended_unix_ms;
     let after = state.scheduler.jobs().get(&id).into_iter().flat_map(|job| &job.after);
     view.after = after.filter_map(|id| Some(state.entries.get(id)?.spec.name.clone())).collect();
+    (view.cpus, view.host_memory) = (entry.terms.host.cpus, entry.terms.host.memory);
     (view.succeeded, view.failed) = (entry.ended(true), entry.ended(false));
     view.members = entry
         .members

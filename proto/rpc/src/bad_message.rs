@@ -5,7 +5,7 @@ use std::time::Duration;
 use tranche_domain::compute::BadLatency;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadMemberPart, BadWarning, TerminationPolicy};
+use tranche_domain::jobs::{BadCpus, BadMemberPart, BadWarning, TerminationPolicy};
 use tranche_domain::request::{BadPriority, BadShare};
 use tranche_domain::units::AboveWhole;
 use tranche_domain::word::BadWord;
@@ -26,6 +26,10 @@ pub enum BadMessage {
     Severity(#[from] BadSeverity),
     #[error(transparent)]
     Warning(#[from] BadWarning),
+    #[error(transparent)]
+    Cpus(#[from] BadCpus),
+    #[error("a member of no memory on the host was submitted: give it at least 1 MiB with --mem")]
+    NoHostMemory,
     #[error(transparent)]
     MemberPart(#[from] BadMemberPart),
     #[error(

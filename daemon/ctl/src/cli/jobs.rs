@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use tranche_domain::compute::{Latency, Priority};
-use tranche_domain::jobs::{IdlePolicy, JobName, MilliGpus, Warning};
+use tranche_domain::jobs::{Cpus, IdlePolicy, JobName, MilliGpus, Warning};
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
 
@@ -146,6 +146,12 @@ pub struct SubmitArgs {
     /// Compute of each member, such as 30% or 0.3, instead of the share's
     #[arg(long, value_name = "SHARE", value_parser = quantity::compute)]
     pub compute: Option<Permille>,
+    /// Processors that each member can use, such as 2.5
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub cpus: Option<Cpus>,
+    /// Memory on the host that each member can use, such as 8Gi; beyond it, it is ended
+    #[arg(long = "mem", value_name = "SIZE", allow_hyphen_values = true, value_parser = quantity::host_memory)]
+    pub host_memory: Option<Bytes>,
     /// Interactive job: never preempted, and must fit within the project's quota
     #[arg(long)]
     pub interactive: bool,

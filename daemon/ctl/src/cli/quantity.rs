@@ -11,15 +11,22 @@ use tranche_domain::units::{Bytes, Permille};
 ///
 /// G means gibibyte, since memory is sold and displayed in powers of two; a decimal 16G would be 15258 MiB.
 pub(super) fn memory(text: &str) -> Result<Bytes, String> {
+    memory_of(text, "any GPU has", "the smallest slice of memory")
+}
+
+/// Memory on the host, as [`memory`].
+pub(super) fn host_memory(text: &str) -> Result<Bytes, String> {
+    memory_of(text, "any node has", "the least that a job can have")
+}
+
+fn memory_of(text: &str, most: &str, least: &str) -> Result<Bytes, String> {
     let binary = as_binary(text.trim());
     let size: ByteSize = binary
         .parse()
         .map_err(|_| format!("{text:?} is not an amount of memory: write it as 16Gi, 512Mi or 1.5Gi"))?;
     match Bytes::new(size.as_u64()) {
-        bytes if bytes > MOST_MEMORY => Err(format!("{text:?} is more memory than any GPU has")),
-        bytes if bytes.whole_mib() == 0 => {
-            Err(format!("{text:?} is less than 1 MiB, the smallest slice of memory"))
-        }
+        bytes if bytes > MOST_MEMORY => Err(format!("{text:?} is more memory than {most}")),
+        bytes if bytes.whole_mib() == 0 => Err(format!("{text:?} is less than 1 MiB, {least}")),
         bytes => Ok(bytes),
     }
 }

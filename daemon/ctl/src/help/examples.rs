@@ -80,7 +80,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "submit",
         &[
-            ("tranche submit train -g 0.5 -- python train.py", "Half a GPU, when the project's turn comes"),
+            (
+                "tranche submit train -g 0.5 --cpus 4 --mem 16Gi -- python train.py",
+                "Half a GPU, 4 processors and 16 GiB of memory, in the project's turn",
+            ),
             (
                 "tranche submit notebook -p vision -g 1/4 --interactive -- jupyter lab",
                 "A notebook within the project's quota; `tranche list` shows its address",

@@ -10,7 +10,7 @@ use crate::table::{Cell, Column, Tint, or_dash};
 use crate::users::Names;
 use crate::when;
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 13] = [
     Column::left("Name").cut(12),
     Column::left("Status"),
     Column::right("Age").drop(2),
@@ -20,6 +20,8 @@ const COLUMNS: [Column; 11] = [
     Column::right("GPUs"),
     Column::right("Memory").wide(),
     Column::right("Compute").wide(),
+    Column::right("CPUs").wide(),
+    Column::right("Host memory").wide(),
     Column::left("Devices").cut(7),
     Column::prose("Reason"),
 ];
@@ -52,6 +54,8 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
         gpus(job).into(),
         memory(job.memory),
         or_dash(job.compute).into(),
+        or_dash(job.cpus).into(),
+        memory(job.host_memory),
         or_dash(devices_of_all(job)).into(),
         or_dash(reason(job)).into(),
     ]
@@ -133,10 +137,16 @@ mod tests {
         let job = JobView {
             memory: Some(Bytes::mib(12_288)),
             compute: 300.try_into().ok(),
+            cpus: "2.5".parse().ok(),
+            host_memory: Some(Bytes::mib(8192)),
             ..sample::job("a", "train")
         };
         let page = of(vec![job]).page(Canvas::PLAIN);
-        assert!(page.text().contains("|  0.5 | 12288 MiB |    30 % |"), "{}", page.text());
+        assert!(
+            page.text().contains("|  0.5 | 12288 MiB |    30 % |  2.5 |    8192 MiB |"),
+            "{}",
+            page.text()
+        );
     }
 
     #[test]

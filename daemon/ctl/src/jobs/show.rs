@@ -31,6 +31,8 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ),
         ("Memory", job.memory.map(|memory| format!("{memory} on the GPU of each")).unwrap_or_default()),
         ("Compute", job.compute.map(|compute| format!("{compute} of the GPU of each")).unwrap_or_default()),
+        ("CPUs", job.cpus.map(|cpus| format!("{cpus} for each")).unwrap_or_default()),
+        ("Host mem.", job.host_memory.map(|memory| format!("{memory} for each")).unwrap_or_default()),
         ("Priority", job.priority.to_string()),
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
         ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),

@@ -44,8 +44,23 @@ fn other_bad_quantities_are_refused_too() {
         .refused(2, &["--slice", "--latency"]);
     ending(nobody, &["submit", "j", "-g", "0.5", "--latency", "1ms", "--", "true"])
         .refused(2, &["2 ms to 10 s"]);
+    ending(nobody, &["submit", "j", "-g", "0.5", "--cpus", "0", "--", "true"])
+        .refused(2, &["no number of processors"]);
+    ending(nobody, &["submit", "j", "-g", "0.5", "--mem", "10", "--", "true"]).refused(2, &["1 MiB"]);
+    ending(nobody, &["submit", "j", "--compute", "0.5", "--", "true"]).refused(2, &["--memory"]);
     ending(nobody, &["run", "true"]).refused(2, &["--gpus"]);
     ending(nobody, &["run", "-g", "0.5"]).refused(2, &["CMD"]);
+}
+
+#[test]
+fn job_is_deleted_where_an_earlier_daemon_ignores_its_limits() {
+    let daemon = Daemon::new();
+    let submit = ["submit", "train", "-p", "vision", "-g", "0.5"];
+    for limit in [["--mem", "8Gi"], ["--cpus", "2"], ["--memory", "4Gi"], ["--compute", "0.3"]] {
+        ending(&daemon.socket(), &[&submit[..], &limit, &["--", "true"]].concat())
+            .refused(1, &[limit[0], "earlier release"]);
+    }
+    ending(&daemon.socket(), &[&submit[..], &["--", "true"]].concat()).printed();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
+use super::host_limits::HostLimits;
 use super::job::{JobKind, JobSpec};
 use super::name::JobName;
 use super::project::{Affinity, IdlePolicy, Project};
@@ -50,6 +51,9 @@ pub struct JobTerms {
     pub retries: u32,
     /// Signals and times of termination.
     pub farewell: TerminationPolicy,
+    /// Limits of each member on the host.
+    #[serde(default, skip_serializing_if = "HostLimits::is_none")]
+    pub host: HostLimits,
 }
 
 /// Signals and times with which a member is terminated.

@@ -7,6 +7,7 @@ use core::fmt;
 use serde::Serialize;
 
 use super::amount::MilliGpus;
+use super::host_limits::Cpus;
 use super::job::{JobKind, JobSpec};
 use super::name::{JobName, ProjectName};
 use super::project::Project;
@@ -110,6 +111,12 @@ pub struct JobView {
     /// Compute of each member, if it is given apart from its share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute: Option<Permille>,
+    /// Limit of each member's processors, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Cpus>,
+    /// Limit of each member's memory on the host, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<Bytes>,
     /// Maximum number of members that run at once.
     pub parallelism: u32,
     /// Number of members that have to succeed.
@@ -168,6 +175,8 @@ impl JobView {
             gpus_of_member: spec.size.total(),
             memory: spec.part.and_then(|part| part.memory()),
             compute: spec.part.and_then(|part| part.compute()),
+            cpus: None,
+            host_memory: None,
             parallelism: spec.parallelism.get(),
             completions: spec.completions.get(),
             succeeded: 0,

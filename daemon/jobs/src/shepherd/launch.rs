@@ -21,8 +21,9 @@ use tranche_jobs::runner_protocol::{
 use crate::account::Barred;
 use crate::log::Log;
 use crate::status_file::StatusFile;
+use crate::supervision::Site;
 use crate::tickets::{LaunchTicket, MemberRecord, Tickets, now_unix_s};
-use crate::{identity, member, pam};
+use crate::{identity, limits, member, pam};
 
 /// The library that attaches a program to its slice, installed beside this program.
 const SHIM: &str = "libtranche_preload.so";
@@ -109,14 +110,19 @@ fn launch(
     let shim = env::current_exe()?.with_file_name(SHIM);
     let mut status = StatusFile::lock(attempt)?;
     let shepherd = identity::own()?;
+    let place = match limits::of_unit(start.limits) {
+        Ok(place) => place,
+        Err(why) => return send_message(&mut &*daemon, &refused(Barred::ForNow(why.to_string()))),
+    };
     status.record_runner(shepherd)?;
     identity::become_account(&ticket.account.name, ticket.uid, ticket.gid)?;
-    send_message(&mut &*daemon, &LaunchAnswer::Ready(RunnerReady { shepherd }))?;
+    let ready = RunnerReady { shepherd, limits: start.limits, unlimited: None };
+    send_message(&mut &*daemon, &LaunchAnswer::Ready(ready))?;
     // No order: the daemon ended or cancelled the start.
     let Ok(order) = receive_message::<CommandOrder>(io::BufReader::new(daemon)) else { return Ok(()) };
     let log = Log { to: log, kept: start.kept };
     match bind(order, ticket, start.index, &shim) {
-        Ok(order) => member::run(order, status, log, |outcome, told| {
+        Ok(order) => member::run(order, status, Site { log, place }, |outcome, told| {
             if !told && !matches!(outcome, CommandOutcome::Lost) {
                 // If this fails, the member may be started once more at worst.
                 let _ = record.ended(outcome.is_success());

@@ -11,6 +11,7 @@ mod attest;
 mod descendants;
 mod identity;
 mod launch;
+mod limits;
 mod log;
 mod member;
 #[allow(unsafe_code)] // calls libpam, a C library
@@ -31,6 +32,7 @@ use tranche_jobs::runner_protocol::{CommandOrder, RunnerReady, RunnerSetup, rece
 
 use crate::log::Log;
 use crate::status_file::{StatusFile, append_to};
+use crate::supervision::Site;
 use crate::tickets::Tickets;
 
 fn main() -> ExitCode {
@@ -68,12 +70,20 @@ fn shepherd() -> io::Result<()> {
     let mut status = StatusFile::open(&setup.attempt)?;
     let log = Log { to: append_to(&setup.log)?, kept: setup.kept };
     let shepherd = identity::own()?;
+    let (place, unlimited) = match limits::of_service(setup.limits) {
+        Ok(place) => (place, None),
+        Err(why) => (None, Some(why.to_string())),
+    };
+    let is_refused = unlimited.is_some();
     status.record_runner(shepherd)?;
-    send_message(&mut &daemon, &RunnerReady { shepherd })?;
+    send_message(&mut &daemon, &RunnerReady { shepherd, limits: setup.limits, unlimited })?;
+    if is_refused {
+        return Ok(());
+    }
     // No order: the daemon ended or cancelled the start.
     let Ok(order) = receive_message::<CommandOrder>(&mut stream) else { return Ok(()) };
     drop((stream, daemon));
-    member::run(order, status, log, |_, _| {})
+    member::run(order, status, Site { log, place }, |_, _| {})
 }
 
 /// Serves submitters; standard input is the listening socket.

@@ -5,23 +5,22 @@ use std::io;
 
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, StatusLine};
 
-use crate::log::Log;
 use crate::status_file::StatusFile;
-use crate::supervision;
+use crate::supervision::{Site, Supervisor};
 
 /// Runs the command and records its outcome. `ended` is called first, with the outcome and whether a stop was
 /// requested.
 pub(crate) fn run(
     order: CommandOrder,
     mut status: StatusFile,
-    log: Log,
+    site: Site,
     ended: impl FnOnce(&CommandOutcome, bool),
 ) -> io::Result<()> {
     // From here on SIGTERM stops the command, not the runner.
-    let supervisor = supervision::Supervisor::new()?;
+    let supervisor = Supervisor::new()?;
     status.write(&StatusLine::Ran)?;
     let told = Cell::new(false);
-    let outcome = supervisor.run(order, log, || {
+    let outcome = supervisor.run(order, site, || {
         told.set(true);
         let _ = status.write(&StatusLine::Told);
     });

@@ -13,10 +13,17 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use tranche_domain::jobs::{TerminationPolicy, Warning};
+use tranche_jobs::cgroup::{MemberCgroup, NoLimits};
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome};
 
 use crate::descendants;
 use crate::log::{Log, keep};
+
+/// Destination of the command's output, and the cgroup that limits it, if any.
+pub(crate) struct Site {
+    pub(crate) log: Log,
+    pub(crate) place: Option<MemberCgroup>,
+}
 
 /// Runtime and signal handlers of the supervision.
 pub(crate) struct Supervisor {
@@ -39,16 +46,16 @@ impl Supervisor {
     pub(crate) fn run(
         mut self,
         order: CommandOrder,
-        log: Log,
+        site: Site,
         on_stop: impl FnOnce(),
     ) -> io::Result<CommandOutcome> {
-        self.runtime.block_on(supervise(order, log, &mut self.told, on_stop))
+        self.runtime.block_on(supervise(order, site, &mut self.told, on_stop))
     }
 }
 
 async fn supervise(
     order: CommandOrder,
-    log: Log,
+    Site { log, place }: Site,
     told: &mut Signals,
     on_stop: impl FnOnce(),
 ) -> io::Result<CommandOutcome> {
@@ -63,6 +70,9 @@ async fn supervise(
     let keeping = keep(printed, log);
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
+    if let Err(why) = leave(place.as_ref(), group) {
+        return Ok(CommandOutcome::NotStarted(why.to_string()));
+    }
     let (mut leaving, mut on_stop) = (Leaving::default(), Some(on_stop));
     let status = loop {
         tokio::select! {
@@ -78,7 +88,14 @@ async fn supervise(
         }
     };
     end(group, child, keeping);
-    Ok(outcome(status))
+    let exceeded = place.as_ref().filter(|_| !status.success()).and_then(MemberCgroup::exceeded);
+    Ok(exceeded.map_or_else(|| outcome(status), CommandOutcome::OutOfMemory))
+}
+
+/// Leaves the command's cgroup, where the command stays. It is killed if that fails, as its limits would be the runner's.
+fn leave(place: Option<&MemberCgroup>, group: Pid) -> Result<(), NoLimits> {
+    let left = place.map_or(Ok(()), MemberCgroup::leave);
+    left.inspect_err(|_| descendants::sweep(group))
 }
 
 fn end(group: Pid, child: Child, keeping: std::thread::JoinHandle<()>) {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use node::{ADMIN, TestNode, Wish, wish};
 use tranche_domain::jobs::{
-    IdlePolicy, JobKind, JobState, MOST_JOBS_OF_A_USER, ProjectChange, ReportKey, ReportRow, Warning,
+    HostLimits, IdlePolicy, JobKind, JobState, MOST_JOBS_OF_A_USER, ProjectChange, ReportKey, ReportRow,
+    Warning,
 };
 use tranche_jobs::{JobsError, LogFrom, Requester, Retention};
 
@@ -642,6 +643,12 @@ async fn rejected_submission_leaves_nothing() {
     let refused = |wish: Wish| controller.submit(wish).unwrap_err().to_string();
     assert!(refused(wish("nobody", "j", "1", "true")).contains("no project nobody"));
     assert!(refused(wish("a", "huge", "3", "true")).contains("at most 2"));
+    // A test's daemon has no cgroup that it may divide, whatever the machine has.
+    let host = HostLimits { cpus: "2.5".parse().ok(), memory: None };
+    assert!(
+        refused(Wish { host, ..wish("a", "limited", "1", "true") })
+            .contains("cannot limit processors or memory")
+    );
     controller.submit(wish("a", "j", "1", "sleep 1000")).unwrap();
     assert!(refused(wish("a", "j", "1", "true")).contains("named j exists"));
     let more = controller.create("b", "1").unwrap_err().to_string();

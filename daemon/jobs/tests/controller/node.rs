@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
-    JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu, Project,
-    ProjectChange, ProjectName, ProjectView, ReportKey, ReportQuery, ReportRow, Size, Submission,
+    HostLimits, JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu,
+    Project, ProjectChange, ProjectName, ProjectView, ReportKey, ReportQuery, ReportRow, Size, Submission,
     TerminationPolicy, UserRequest, UserSlice, Warning,
 };
 use tranche_domain::request::Share;
@@ -356,6 +356,7 @@ pub(crate) struct Wish {
     pub(crate) completions: u32,
     pub(crate) max_runtime: Option<Duration>,
     pub(crate) after: Vec<String>,
+    pub(crate) host: HostLimits,
 }
 
 pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish {
@@ -372,6 +373,7 @@ pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish 
         completions: 1,
         max_runtime: None,
         after: Vec::new(),
+        host: HostLimits::default(),
     }
 }
 
@@ -406,6 +408,7 @@ impl From<Wish> for Submission {
                 max_runtime: wish.max_runtime,
                 retries: wish.retries,
                 farewell: TerminationPolicy { warning: wish.warning, grace: Duration::from_millis(300) },
+                host: wish.host,
             },
             after: wish.after.iter().map(|name| name.parse().unwrap()).collect(),
             ticket: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tranche_domain::compute::Latency;
 use tranche_domain::jobs::{
-    JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size, Submission, TerminationPolicy,
+    Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
@@ -41,6 +41,7 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
                 retries: wire.retries,
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
+                host: host(wire.cpus_milli, wire.host_memory_mib)?,
             },
             launch: launch(wire.command, wire.environment.into_iter().collect(), wire.workdir)?,
             after: wire.after.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
@@ -54,6 +55,15 @@ fn size(share: Share) -> Result<Size, BadMessage> {
         Share::Fraction(fraction) => Ok(Size::Part(fraction)),
         Share::Whole(count) => Ok(Size::Whole(count)),
         Share::Memory(_) => Err(BadMessage::SizeInBytes),
+    }
+}
+
+fn host(cpus_milli: Option<u32>, memory_mib: Option<u64>) -> Result<HostLimits, BadMessage> {
+    let limits =
+        HostLimits { cpus: cpus_milli.map(Cpus::try_from).transpose()?, memory: memory_mib.map(Bytes::mib) };
+    match limits.memory {
+        Some(memory) if memory < HostLimits::LEAST_MEMORY => Err(BadMessage::NoHostMemory),
+        _ => Ok(limits),
     }
 }
 
@@ -116,6 +126,8 @@ impl From<Submission> for v1::SubmitJobRequest {
             after: after.into_iter().map(Into::into).collect(),
             memory_mib: spec.part.and_then(|part| part.memory()).map(Bytes::whole_mib),
             compute: spec.part.and_then(|part| part.compute()).map(Permille::get),
+            cpus_milli: terms.host.cpus.map(Cpus::milli),
+            host_memory_mib: terms.host.memory.map(Bytes::whole_mib),
         }
     }
 }
@@ -150,6 +162,7 @@ mod tests {
                 max_runtime: Some(Duration::from_secs(5)),
                 retries: 2,
                 farewell: TerminationPolicy { warning: Some(Warning::Usr2), grace: Duration::from_secs(3) },
+                host: HostLimits { cpus: "2.5".parse().ok(), memory: Some(Bytes::mib(8192)) },
             },
             after: ["i".parse().unwrap()].into(),
             ticket: Some("1000-0123456789abcdef0123456789abcdef".parse().unwrap()),
@@ -182,7 +195,9 @@ mod tests {
     #[test]
     fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
-        let cases: [(Spoil, &str); 14] = [
+        let cases: [(Spoil, &str); 16] = [
+            (|wire| wire.cpus_milli = Some(9), "from 0.01 to 1000"),
+            (|wire| wire.host_memory_mib = Some(0), "--mem"),
             (|wire| wire.command.clear(), "after --"),
             (|wire| wire.workdir = "here".into(), "absolute path"),
             (|wire| wire.command.push("a\0b".into()), "zero bytes"),

@@ -1,6 +1,6 @@
 //! Conversions of jobs, their members and states.
 
-use tranche_domain::jobs::{JobKind, JobState, JobView, MemberView};
+use tranche_domain::jobs::{Cpus, JobKind, JobState, JobView, MemberView};
 
 use crate::mirror::{enumeration, field, mirror};
 use crate::v1;
@@ -8,6 +8,7 @@ use crate::v1;
 enumeration! { JobState = v1::JobState, JobState: Pending, Creating, Running, Stopping, Succeeded, Failed }
 
 field! {
+    Cpus = u32: |cpus| cpus.milli(), cpus.try_into()?;
     JobKind = bool: |kind| kind == Self::Interactive, if kind { Self::Interactive } else { Self::Training };
 }
 
@@ -16,7 +17,8 @@ mirror! {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
         submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after, queue_position, queue_length,
         starts_after_ms, starts_within_ms;
-        kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us, memory: memory_bytes, compute: compute
+        kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us, memory: memory_bytes,
+        compute: compute, cpus: cpus_milli, host_memory: host_memory_bytes
     }
 
     MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms }
@@ -54,6 +56,8 @@ mod tests {
             priority: -4,
             gpus_of_member: MilliGpus::new(300),
             memory: Some(Bytes::mib(7)),
+            cpus: "2.5".parse().ok(),
+            host_memory: Some(Bytes::mib(9)),
             compute: Permille::try_from(200).ok(),
             parallelism: 2,
             completions: 4,

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobKind, JobSpec, JobTerms, LaunchSpec, MilliGpus, PoolGpu, Project, Size, Submission, TerminationPolicy,
+    HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MilliGpus, PoolGpu, Project, Size, Submission,
+    TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_domain::units::Bytes;
@@ -82,7 +83,8 @@ impl Crowd {
             environment: std::iter::once(path).chain((0..30).map(variable)).collect(),
             workdir: "/".into(),
         };
-        let terms = JobTerms { max_runtime: None, retries: 0, farewell: TerminationPolicy::DEFAULT };
+        let (farewell, host) = (TerminationPolicy::DEFAULT, HostLimits::default());
+        let terms = JobTerms { max_runtime: None, retries: 0, farewell, host };
         Submission { spec: self.job(), launch, terms, after: [].into(), ticket: None }
     }
 }

@@ -96,4 +96,9 @@ fn members_have_the_memory_and_compute_that_they_count_for() {
         .refused(REFUSED, &["whole GPUs are given entirely"]);
     submit(&node, &["none", "--compute", "0.3", "--", "true"]).refused(2, &["--gpus", "--memory"]);
     submit(&node, &["nothing", "--memory", "0", "--", "true"]).refused(2, &["1 MiB"]);
+    // The tests' daemon has no cgroup that it may divide, and ignores no limit.
+    for limit in [["--cpus", "2.5"], ["--mem", "1Gi"]] {
+        submit(&node, &[&["limited", "-g", "0.1"], &limit[..], &["--", "true"]].concat())
+            .refused(REFUSED, &["cannot limit processors or memory"]);
+    }
 }
