@@ -28,6 +28,8 @@ pub enum BadMessage {
     Warning(#[from] BadWarning),
     #[error(transparent)]
     Cpus(#[from] BadCpus),
+    #[error("{0} MiB is more memory than any machine has: give a member less")]
+    TooMuchMemory(u64),
     #[error("a member of no memory on the host was submitted: give it at least 1 MiB with --mem")]
     NoHostMemory,
     #[error(transparent)]

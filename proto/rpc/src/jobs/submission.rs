@@ -14,6 +14,9 @@ use super::project::millis;
 use crate::bad_message::BadMessage;
 use crate::v1;
 
+/// Upper bound on memory, a pebibyte: more than any machine has, and far below overflow.
+const MOST_MEMORY: Bytes = Bytes::mib(1 << 30);
+
 impl TryFrom<v1::SubmitJobRequest> for Submission {
     type Error = BadMessage;
 
@@ -21,7 +24,7 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
         let parallelism = NonZeroU32::new(wire.parallelism).unwrap_or(NonZeroU32::MIN);
         let share = wire.share.map(|share| size(share.try_into()?)).transpose()?;
         let compute = wire.compute.map(Permille::try_from).transpose()?;
-        let (size, part) = MemberPart::of(share, wire.memory_mib.map(Bytes::mib), compute)?;
+        let (size, part) = MemberPart::of(share, wire.memory_mib.map(memory).transpose()?, compute)?;
         let kind = if wire.interactive { JobKind::Interactive } else { JobKind::Training };
         Ok(Self {
             spec: JobSpec {
@@ -58,9 +61,15 @@ fn size(share: Share) -> Result<Size, BadMessage> {
     }
 }
 
+fn memory(mib: u64) -> Result<Bytes, BadMessage> {
+    if mib > MOST_MEMORY.whole_mib() { Err(BadMessage::TooMuchMemory(mib)) } else { Ok(Bytes::mib(mib)) }
+}
+
 fn host(cpus_milli: Option<u32>, memory_mib: Option<u64>) -> Result<HostLimits, BadMessage> {
-    let limits =
-        HostLimits { cpus: cpus_milli.map(Cpus::try_from).transpose()?, memory: memory_mib.map(Bytes::mib) };
+    let limits = HostLimits {
+        cpus: cpus_milli.map(Cpus::try_from).transpose()?,
+        memory: memory_mib.map(memory).transpose()?,
+    };
     match limits.memory {
         Some(memory) if memory < HostLimits::LEAST_MEMORY => Err(BadMessage::NoHostMemory),
         _ => Ok(limits),
@@ -195,9 +204,11 @@ mod tests {
     #[test]
     fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
-        let cases: [(Spoil, &str); 16] = [
+        let cases: [(Spoil, &str); 18] = [
             (|wire| wire.cpus_milli = Some(9), "from 0.01 to 1000"),
             (|wire| wire.host_memory_mib = Some(0), "--mem"),
+            (|wire| wire.host_memory_mib = Some(u64::MAX), "more memory than any machine"),
+            (|wire| wire.memory_mib = Some(1 << 31), "more memory than any machine"),
             (|wire| wire.command.clear(), "after --"),
             (|wire| wire.workdir = "here".into(), "absolute path"),
             (|wire| wire.command.push("a\0b".into()), "zero bytes"),
