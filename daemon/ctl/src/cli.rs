@@ -10,6 +10,7 @@ mod demo;
 mod gpu;
 mod jobs;
 mod looking;
+mod notify;
 mod output;
 mod quantity;
 mod size;
@@ -23,6 +24,7 @@ pub use jobs::{
     ProjectCommand, ProjectName, ProjectSettings, ReportArgs, ReportBy, SubmitArgs,
 };
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
+pub use notify::{JobChange, NotifyArgs};
 pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
 pub use size::{Mode, SizeArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
@@ -90,6 +92,8 @@ pub enum Command {
     Top(TopArgs),
     /// Show events: slices, rejected requests, faults and violations
     Events(EventsArgs),
+    /// Report changes of jobs to a command, a webhook or by mail
+    Notify(NotifyArgs),
     /// Run two programs on one GPU, and check what each of them sees
     Demo(DemoArgs),
     /// Open a shell on a simulated node with a daemon of its own

@@ -5,6 +5,7 @@ mod jobs;
 
 use std::env::{self, VarError};
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Daemon {
         &mut self,
         slice: Option<&SliceName>,
         follow: bool,
-        mut hear: impl FnMut(Event) -> Result<(), Failure>,
+        mut hear: impl FnMut(Event) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
         let request =
             v1::FollowEventsRequest { since_seq: 0, slice: slice.map(SliceName::to_string), follow };
@@ -175,17 +176,21 @@ impl Daemon {
         }
     }
 
-    /// Passes on the messages of a stream until it ends; waits at most this long for each.
+    /// Passes on the messages of a stream until it ends or `hear` breaks; waits at most this long for each.
     pub(crate) fn each<T>(
         &self,
         stream: &mut Streaming<T>,
         patience: Duration,
-        mut hear: impl FnMut(T) -> Result<(), Failure>,
+        mut hear: impl FnMut(T) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
         loop {
             let next = async { tokio::time::timeout(patience, stream.message()).await };
             match self.runtime.block_on(next) {
-                Ok(Ok(Some(message))) => hear(message)?,
+                Ok(Ok(Some(message))) => {
+                    if hear(message)?.is_break() {
+                        return Ok(());
+                    }
+                }
                 Ok(Ok(None)) => return Ok(()),
                 Ok(Err(status)) => return Err(self.refusal(status)),
                 Err(_) => return Err(Failure::Silent { socket: self.socket.clone(), waited: patience }),

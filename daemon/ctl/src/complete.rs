@@ -47,14 +47,14 @@ fn with_candidates(command: Command, page: &str) -> Command {
 fn names_of(page: &str, arg: &Arg) -> Option<Source> {
     let of_slice = page.starts_with("tranche-slice-") && page != "tranche-slice-create";
     let of_project = page.starts_with("tranche-project-") && page != "tranche-project-create";
-    let of_job = ["describe", "logs", "exec", "bash", "suspend", "resume", "delete"];
+    let of_job = ["describe", "notify", "logs", "exec", "bash", "suspend", "resume", "delete"];
     let of_job = page.strip_prefix("tranche-").is_some_and(|name| of_job.contains(&name));
     match arg.get_id().as_str() {
         "slice" => Some(slices),
         "name" if of_slice => Some(slices),
         "project" => Some(projects),
         "name" if of_project => Some(projects),
-        "name" | "names" if of_job => Some(jobs),
+        "name" | "names" | "jobs" if of_job => Some(jobs),
         "after" => Some(jobs),
         "gpu" | "gpus" | "training_gpus" | "interactive_gpus" => Some(gpus),
         _ => None,

@@ -118,6 +118,12 @@ pub enum Failure {
     /// Some of several jobs could not be deleted; the details are printed already.
     #[error("{0} of them could not be deleted")]
     Partly(usize),
+    /// Reports of `tranche notify` were not delivered; the reasons are printed already.
+    #[error("{0} reports were not delivered")]
+    Undelivered(usize),
+    /// A receiver of `tranche notify` cannot be used.
+    #[error(transparent)]
+    Delivery(#[from] crate::notify::delivery::DeliveryError),
     /// A filter or column of a list is unknown.
     #[error("there is no {what} {given:?}; there are: {}", .known.join(", "))]
     UnknownKey {

@@ -1,5 +1,6 @@
 //! `tranche events`: the stored events, and with `-f` new ones.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,17 +21,18 @@ pub fn events(args: &EventsArgs, clock: Clock, socket: &Path) -> Result<(), Fail
     let mut any = false;
     Daemon::connect(socket)?.events(args.slice.as_ref(), args.follow, |event| {
         if earliest.is_some_and(|earliest| time(&event) < earliest) {
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         }
         any = true;
         match args.output.json {
-            true => out::json_line(&event),
+            true => out::json_line(&event)?,
             false => {
                 let mut page = Page::on(Canvas::of_stdout());
                 page.line(&line(&event, clock));
-                out::page(&page)
+                out::page(&page)?;
             }
         }
+        Ok(ControlFlow::Continue(()))
     })?;
     if let (Some(slice), false) = (&args.slice, any) {
         eprintln!("tranche: no events of a slice {slice} are kept, or none that late");

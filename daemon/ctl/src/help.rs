@@ -16,7 +16,7 @@ use words::advice;
 /// Headings of the commands in `tranche --help`.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run programs", &["run", "submit", "exec", "bash"]),
-    ("Jobs", &["list", "describe", "logs", "suspend", "resume", "delete"]),
+    ("Jobs", &["list", "describe", "logs", "notify", "suspend", "resume", "delete"]),
     ("Who has what", &["smi", "top", "history", "report", "events"]),
     ("GPUs, slices and quota", &["slice", "gpu", "project"]),
     ("The node", &["doctor", "config", "demo", "play"]),

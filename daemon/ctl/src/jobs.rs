@@ -9,7 +9,7 @@ mod history;
 mod listing;
 mod naming;
 mod palette;
-mod project;
+pub(crate) mod project;
 mod projects;
 mod report;
 mod show;

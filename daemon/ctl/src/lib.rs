@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod help;
 pub mod jobs;
 pub mod listing;
+pub mod notify;
 pub mod out;
 pub mod owners;
 pub mod run;
@@ -116,6 +117,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Smi(args) => smi::smi(&args, clock, &socket)?,
         Command::Top(args) => return top::top(&args, &socket),
         Command::Events(args) => events::events(&args, clock, &socket)?,
+        Command::Notify(args) => notify::notify(&args, &socket)?,
         Command::Demo(args) => return Err(demo::demo(&args).into()),
         Command::Play => return Err(demo::play().into()),
         Command::Doctor(args) => doctor::doctor(&args, &socket)?,

@@ -62,7 +62,7 @@ impl Daemon {
             let remaining: Result<Vec<_>, _> =
                 progress.remaining.into_iter().map(TryInto::try_into).collect();
             hear(&remaining?);
-            Ok(())
+            Ok(std::ops::ControlFlow::Continue(()))
         })?;
         Ok(drained)
     }

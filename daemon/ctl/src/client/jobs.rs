@@ -1,5 +1,6 @@
 //! Calls that concern projects and jobs.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, Report, ReportQuery, Submission};
@@ -90,7 +91,7 @@ impl Daemon {
     ) -> Result<(), Failure> {
         let patience = if request.follow { Duration::MAX } else { PATIENCE };
         let mut parts = call!(self, self.jobs_client()?, follow_log, request)?;
-        self.each(&mut parts, patience, |part| hear(&part.data))
+        self.each(&mut parts, patience, |part| hear(&part.data).map(ControlFlow::Continue))
     }
 
     /// Use of GPUs since a time in milliseconds since the Unix epoch.

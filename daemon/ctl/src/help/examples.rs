@@ -100,6 +100,23 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "notify",
+        &[
+            (
+                "tranche notify train --mail ann@example.org",
+                "A mail when the job starts, is preempted and ends",
+            ),
+            (
+                "tranche notify --on ended --webhook https://chat.example.org/hooks/x",
+                "What becomes of each of your jobs, in a chat",
+            ),
+            (
+                "tranche notify train --on ended --command './publish.sh $TRANCHE_CHANGE'",
+                "A command with succeeded or failed as its argument",
+            ),
+        ],
+    ),
+    (
         "list",
         &[
             ("tranche list -A", "Jobs of all projects"),

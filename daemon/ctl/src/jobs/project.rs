@@ -159,7 +159,7 @@ pub(super) fn chosen(daemon: &mut Daemon) -> Result<Option<ProjectName>, Failure
 }
 
 /// The given project, the default one, or the only one.
-pub(super) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<ProjectName, Failure> {
+pub(crate) fn which(daemon: &mut Daemon, named: Option<&ProjectName>) -> Result<ProjectName, Failure> {
     if let Some(name) = named {
         return Ok(name.clone());
     }

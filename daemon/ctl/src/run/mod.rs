@@ -11,6 +11,7 @@ mod supervision;
 
 use std::env;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -65,7 +66,7 @@ fn preemption(socket: &Path, slice: &SliceName, begun: SystemTime) -> Option<Str
         if event.kind == EventKind::SlicePreempted && u128::from(event.time_unix_ms) >= begun_ms {
             reason = Some(event.evidence);
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     });
     seen.ok().and(reason)
 }

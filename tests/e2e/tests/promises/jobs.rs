@@ -3,6 +3,7 @@
 mod full;
 mod idle;
 mod launcher;
+mod notify;
 mod refused;
 mod slices;
 mod terms;

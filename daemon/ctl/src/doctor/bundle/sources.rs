@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -84,7 +85,7 @@ fn events(daemon: &mut Daemon) -> Result<String, Failure> {
     daemon.events(None, false, |event| {
         lines += &serde_json::to_string(&event).map_err(|error| Failure::Output(error.into()))?;
         lines.push('\n');
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(lines)
 }

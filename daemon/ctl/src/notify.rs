@@ -1,0 +1,159 @@
+//! `tranche notify`: follows jobs, and reports their changes to a command, a webhook or by mail.
+//!
+//! It runs as its user and needs no right that `tranche list` does not need, so that the daemon starts no programs and
+//! opens no connections for users.
+
+pub mod delivery;
+mod message;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tranche_domain::event::Event;
+use tranche_domain::jobs::{JobName, JobView, ProjectName};
+
+use crate::cli::{JobChange, NotifyArgs};
+use crate::client::Daemon;
+use crate::errors::Failure;
+use crate::jobs::project;
+use message::{Report, change, subject};
+
+/// Pause before another attempt to reach a daemon that has gone.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Progress of the notifications.
+struct Follower<'a> {
+    args: &'a NotifyArgs,
+    socket: &'a Path,
+    project: Option<ProjectName>,
+    /// Named jobs that have not ended.
+    left: BTreeSet<JobName>,
+    /// Number and time of the last event that was handled.
+    last: (u64, u64),
+    began_unix_ms: u64,
+    undelivered: usize,
+}
+
+/// Follows jobs until those that are named have ended, or until interrupted.
+pub fn notify(args: &NotifyArgs, socket: &Path) -> Result<(), Failure> {
+    delivery::check(args)?;
+    let mut daemon = Daemon::connect(socket)?;
+    let named = !args.jobs.is_empty();
+    let project = match (&args.project, named) {
+        (project, true) => Some(project::which(&mut daemon, project.as_ref())?),
+        (project, false) => project.clone(),
+    };
+    let left = args.jobs.iter().cloned().collect();
+    let began_unix_ms = unix_ms(SystemTime::now());
+    let mut follower = Follower { args, socket, project, left, last: (0, 0), began_unix_ms, undelivered: 0 };
+    follower.check_ended(&mut daemon)?;
+    while !named || !follower.left.is_empty() {
+        if let Err(failure) = follower.follow(&mut daemon) {
+            eprintln!("tranche: {failure}\ntranche: the daemon is tried again every {} s", PAUSE.as_secs());
+        }
+        if named && follower.left.is_empty() {
+            break;
+        }
+        daemon = reconnected(socket);
+        // The events of jobs that ended meanwhile may be forgotten.
+        follower.check_ended(&mut daemon)?;
+    }
+    match follower.undelivered {
+        0 => Ok(()),
+        count => Err(Failure::Undelivered(count)),
+    }
+}
+
+fn reconnected(socket: &Path) -> Daemon {
+    loop {
+        sleep(PAUSE);
+        if let Ok(daemon) = Daemon::connect(socket) {
+            return daemon;
+        }
+    }
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Follower<'_> {
+    /// Reports named jobs that have ended already.
+    fn check_ended(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
+        let Some(project) = self.project.clone() else { return Ok(()) };
+        for name in self.left.clone() {
+            let jobs = daemon.jobs(Some(&project), Some(&name))?;
+            for job in jobs.iter().filter(|job| job.state.is_final()) {
+                self.report(JobChange::Ended, job, None, "", job.ended_unix_ms.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles events until the connection ends, or nothing is left to follow.
+    fn follow(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
+        let (mut lookup, named) = (Daemon::connect(self.socket)?, !self.args.jobs.is_empty());
+        daemon.events(None, true, |event| {
+            self.handle(&event, &mut lookup)?;
+            let done = named && self.left.is_empty();
+            Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+    }
+
+    fn handle(&mut self, event: &Event, lookup: &mut Daemon) -> Result<(), Failure> {
+        let known = event.seq <= self.last.0 && event.time_unix_ms <= self.last.1;
+        if known || event.time_unix_ms < self.began_unix_ms {
+            return Ok(());
+        }
+        self.last = (event.seq, event.time_unix_ms);
+        let Some((project, name, member)) = subject(event) else { return Ok(()) };
+        let other = self.project.as_ref().is_some_and(|own| *own != project);
+        if other || !self.args.jobs.is_empty() && !self.left.contains(&name) {
+            return Ok(());
+        }
+        // A job that was deleted has nothing more to report.
+        let Ok(jobs) = lookup.jobs(Some(&project), Some(&name)) else {
+            self.left.remove(&name);
+            return Ok(());
+        };
+        let of_user = |job: &&JobView| self.args.all || self.is_named() || job.uid == own_uid();
+        if let Some(job) = jobs.iter().find(of_user)
+            && let Some(change) = change(event, job)
+        {
+            self.report(change, job, Some(member), &event.evidence, event.time_unix_ms);
+        }
+        Ok(())
+    }
+
+    fn is_named(&self) -> bool {
+        !self.args.jobs.is_empty()
+    }
+
+    fn report(
+        &mut self,
+        change: JobChange,
+        job: &JobView,
+        member: Option<u32>,
+        evidence: &str,
+        time_unix_ms: u64,
+    ) {
+        if self.args.on.contains(&change) {
+            let report = Report::new(change, job, member, evidence, time_unix_ms);
+            for error in delivery::deliver(self.args, &report) {
+                eprintln!("tranche: not reported: {}: {error}", report.text);
+                self.undelivered += 1;
+            }
+        }
+        if change == JobChange::Ended {
+            self.left.remove(&job.name);
+        }
+    }
+}
+
+fn own_uid() -> u32 {
+    nix::unistd::getuid().as_raw()
+}
