@@ -178,6 +178,11 @@ impl SliceContainers {
         })
     }
 
+    /// Path of a slice's document, if documents are on.
+    pub(crate) fn document(&self, name: &SliceName) -> Option<PathBuf> {
+        self.described.as_ref().map(|described| described.path(name))
+    }
+
     /// Removes a slice's document, if it has one.
     pub(crate) fn withdraw(&self, name: &SliceName) {
         let Some(described) = &self.described else { return };
@@ -198,7 +203,8 @@ impl SliceContainers {
         }
         let mask = named.iter().fold(0, |mask, (place, _)| mask | 1 << place);
         let gpus: Vec<CdiGpu> = named.into_iter().map(|(_, gpu)| *gpu).collect();
-        let with_shim = !matches!(slice.share, Share::Whole(_));
+        // Jobs have it with whole GPUs too, as their programs are counted to the slice.
+        let with_shim = slice.job.is_some() || !matches!(slice.share, Share::Whole(_));
         // The helper replies with numbers; here the reason is available as text.
         let composed = description.document(&slice.name, &gpus, &self.layout.mount(&slice.name), with_shim);
         composed.map_err(|bad| bad.to_string())?;

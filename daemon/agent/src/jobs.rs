@@ -239,6 +239,10 @@ impl JobSite for Hands {
         Ok(inside.into_iter().collect())
     }
 
+    fn document(&self, slice: &JobSlice) -> Option<PathBuf> {
+        self.agent.containers.document(&slice.name)
+    }
+
     async fn close(&self, slice: &JobSlice) {
         let name = &slice.name;
         // Repeated until all processes have ended, however long the driver takes to release their memory.

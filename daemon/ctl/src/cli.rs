@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use tranche_domain::id::SliceName;
 
+mod container;
 mod demo;
 mod gpu;
 mod jobs;
@@ -17,6 +18,7 @@ mod size;
 mod slice;
 mod top;
 
+pub use container::ContainerArgs;
 pub use demo::{DemoArgs, DemoGpu};
 pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
 pub use jobs::{

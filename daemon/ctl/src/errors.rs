@@ -58,6 +58,16 @@ pub enum Failure {
         /// Its reason, or the error of the connection.
         why: String,
     },
+    /// The job's container belongs to another user.
+    #[error(
+        "job {job} runs in a container of uid {uid}, into which podman lets that user alone: run this as that user"
+    )]
+    OthersContainer {
+        /// Name of the job.
+        job: String,
+        /// Uid of the submitter.
+        uid: u32,
+    },
     /// The daemon's answer is invalid for this version.
     #[error(
         "tranched's answer makes no sense to this version of tranche: {0}; `tranche doctor` compares versions"

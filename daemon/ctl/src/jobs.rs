@@ -3,6 +3,7 @@
 //! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`.
 
 mod attestation;
+mod container;
 mod environment;
 pub mod file;
 mod history;
@@ -46,6 +47,10 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Interval of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Command that runs the best shell of a container.
+const CONTAINERS_SHELL: [&str; 3] =
+    ["sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi"];
 
 /// Submits a job, or all jobs of a file, and prints them.
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
@@ -98,7 +103,8 @@ fn with_ticket(daemon: &mut Daemon, submission: Submission) -> Result<JobView, F
 
 /// Warning about a job that cannot start as submitted.
 fn warning(args: &SubmitArgs) -> Option<String> {
-    let missing = args.workdir.as_ref().filter(|folder| !folder.is_dir())?;
+    let is_ours = args.container.image.is_none();
+    let missing = args.workdir.as_ref().filter(|folder| is_ours && !folder.is_dir())?;
     Some(format!(
         "there is no folder {} now: if there is none when it is to start, it fails",
         missing.display()
@@ -129,11 +135,13 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         farewell: TerminationPolicy { warning: args.warn, grace: args.grace },
         host: HostLimits { cpus: args.cpus, memory: args.host_memory },
     };
-    let launch = LaunchSpec {
-        command: args.command.clone(),
-        environment: environment::of_job(&args.env, args.clean_env)?,
-        workdir: workdir(args.workdir.as_deref())?,
+    let container = container::of_job(args)?;
+    // A container has the image's environment and folders, and of this shell's what is named.
+    let (environment, workdir) = match &container {
+        Some(_) => (environment::named(&args.env)?, "/".to_owned()),
+        None => (environment::of_job(&args.env, args.clean_env)?, workdir(args.workdir.as_deref())?),
     };
+    let launch = LaunchSpec { command: args.command.clone(), environment, workdir, container };
     Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
 }
 
@@ -248,6 +256,11 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
         state: job.state,
         reason: job.reason.clone(),
     })?;
+    if job.image.is_some() {
+        let command = container::inside(&job, &slice, args.command)?;
+        let inside = RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command };
+        return run::run(&inside, socket);
+    }
     let inside =
         RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command: args.command };
     let Some(environment) = running.and_then(|member| environment::of_member(member.pid?)) else {
@@ -261,7 +274,10 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
 
 /// Opens a shell in the slice of a job.
 pub fn bash(job: JobArgs, socket: &Path) -> Result<u8, Failure> {
-    exec(ExecArgs { job, command: vec!["bash".into()] }, socket)
+    let image = one(&mut Daemon::connect(socket)?, &job)?.image;
+    // Many images have no other shell.
+    let shell = if image.is_some() { CONTAINERS_SHELL.map(Into::into).into() } else { vec!["bash".into()] };
+    exec(ExecArgs { job, command: shell }, socket)
 }
 
 /// Suspends or resumes a job.

@@ -17,6 +17,7 @@
 mod amount;
 mod binding;
 mod combinations;
+mod container;
 mod decision;
 mod forecast;
 mod host_limits;
@@ -41,6 +42,7 @@ mod view;
 mod wait;
 
 pub use amount::{BadAmount, MilliGpus};
+pub use container::{BadContainer, ContainerMount, ContainerSpec, ImageName, PublishedPort, PullPolicy};
 pub use decision::Action;
 pub use forecast::{Progress, QueuePosition, RuntimeRange, StartRange};
 pub use host_limits::{BadCpus, Cpus, HostLimits};

@@ -189,7 +189,12 @@ impl<'a> Life<'a> {
         let Ok(id) = self.state.scheduler.submit(spec.clone()) else { return };
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };
         let terms = JobTerms { max_runtime: None, retries: 0, farewell, host: HostLimits::default() };
-        let launch = LaunchSpec { command: vec!["x".into()], environment: Vec::new(), workdir: "/".into() };
+        let launch = LaunchSpec {
+            command: vec!["x".into()],
+            environment: Vec::new(),
+            workdir: "/".into(),
+            container: None,
+        };
         let submission = Submission { spec, launch, terms, after: [].into(), ticket: None };
         self.state.insert(
             id,

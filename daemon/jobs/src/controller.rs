@@ -37,6 +37,8 @@ pub struct JobController<S> {
     clock: Clock,
     pub(crate) retention: Retention,
     pub(crate) bell: Notify,
+    /// Name of the node in addresses of jobs.
+    pub(crate) hostname: String,
     state: Mutex<ControllerState>,
 }
 
@@ -64,7 +66,9 @@ impl<S: JobSite> JobController<S> {
         let (retention, bell) = (Retention::DEFAULT, Notify::new());
         site.set_claims(JobClaims::of(&state.scheduler));
         let state = Mutex::new(state);
-        Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, state })
+        let hostname =
+            std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        Ok(Self { site, launcher, folders, store, boot, clock, retention, bell, hostname, state })
     }
 
     /// Sets the retention of ended jobs.

@@ -15,17 +15,20 @@ use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::de::DeserializeOwned;
-use tranche_domain::jobs::{HostLimits, LaunchSpec, TicketId};
+use tranche_domain::jobs::{ContainerSpec, HostLimits, LaunchSpec, TicketId};
 use tranche_domain::slice::ProcessId;
 
 use crate::cgroup::{CGROUPS, Delegated, NoLimits, check_controllers, own_cgroup};
 use crate::record::JobOwner;
 use crate::runner_protocol::{
-    CommandOrder, LaunchAnswer, LaunchRequest, RunnerReady, RunnerSetup, Start, receive_message, send_message,
+    CommandOrder, LaunchAnswer, LaunchRequest, LeftContainer, Removal, RunnerReady, RunnerSetup, Start,
+    receive_message, send_message,
 };
 
 /// Time for a job runner to report its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for the removal of a container; beyond the runner's own limit.
+const REMOVAL: Duration = Duration::from_secs(90);
 
 /// Sources of job runners.
 #[derive(Clone, Debug)]
@@ -43,6 +46,16 @@ pub(crate) struct StartRequest<'a> {
     pub(crate) index: u32,
     pub(crate) ticket: Option<&'a TicketId>,
     pub(crate) launch: &'a LaunchSpec,
+}
+
+/// A container that a lost job runner may have left.
+#[derive(Clone, Debug)]
+pub(crate) struct LeftBehind<'a> {
+    pub(crate) owner: JobOwner,
+    pub(crate) index: u32,
+    pub(crate) ticket: Option<&'a TicketId>,
+    pub(crate) name: String,
+    pub(crate) spec: &'a ContainerSpec,
 }
 
 /// Reason for which a start failed.
@@ -121,16 +134,43 @@ impl Launcher {
         }
     }
 
+    /// Removes what a lost job runner left of a member's container.
+    ///
+    /// # Errors
+    /// The reason, for the log.
+    pub(crate) fn remove(&self, left: &LeftBehind<'_>) -> Result<(), String> {
+        let failed = |error: io::Error| format!("the process that is to remove it did not answer: {error}");
+        let answer = match UnixStream::connect(&self.socket) {
+            Ok(stream) => {
+                let Some(ticket) = left.ticket.cloned() else { return Err(WITHOUT.into()) };
+                let removal = LaunchRequest::Remove(Removal { ticket, index: left.index });
+                ask_for(REMOVAL, &stream, &removal, &[])
+            }
+            Err(_) if is_own(left.owner) => {
+                let stream = self.spawn(&["remove"]).map_err(failed)?;
+                let container = LeftContainer { name: left.name.clone(), engine: left.spec.engine.clone() };
+                ask_for(REMOVAL, &stream, &container, &[])
+            }
+            Err(error) => Err(error),
+        };
+        match answer.map_err(failed)? {
+            LaunchAnswer::Removed(None) => Ok(()),
+            LaunchAnswer::Removed(Some(why)) | LaunchAnswer::Refused { why, .. } => Err(why),
+            LaunchAnswer::Ready(_) | LaunchAnswer::Revoked => Err("it answered something else".into()),
+        }
+    }
+
     fn by_itself(&self, setup: &RunnerSetup) -> Result<Shepherd, String> {
         let stream =
-            self.spawn().map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
+            self.spawn(&[]).map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
         let ready: RunnerReady = ask(&stream, setup, &[]).map_err(not_started)?;
         limited(ready, setup.limits, stream)
     }
 
-    fn spawn(&self) -> io::Result<UnixStream> {
+    fn spawn(&self, words: &[&str]) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(&self.program);
+        command.args(words);
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0).env_clear();
         let mut child = command.spawn()?;
         // The thread reaps the child.
@@ -169,18 +209,19 @@ fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, 
     let [Ok(attempt), Ok(log)] = files else {
         return Err(StartRefusal::for_now("cannot open the files for what it prints".into()));
     };
-    let start = LaunchRequest::Start(Start {
+    let start = LaunchRequest::Start(Box::new(Start {
         ticket: (*ticket).clone(),
         index: *index,
         kept: setup.kept,
         command: launch.command.clone(),
         workdir: launch.workdir.clone(),
         limits: setup.limits,
-    });
+        container: launch.container.clone(),
+    }));
     match ask(&stream, &start, &[attempt, log]) {
         Ok(LaunchAnswer::Ready(ready)) => limited(ready, setup.limits, stream).map_err(StartRefusal::for_now),
         Ok(LaunchAnswer::Refused { why, for_good }) => Err(StartRefusal { why, for_good }),
-        Ok(LaunchAnswer::Revoked) => {
+        Ok(LaunchAnswer::Revoked | LaunchAnswer::Removed(_)) => {
             Err(StartRefusal::for_now("the job launcher answered something else".into()))
         }
         Err(error) => Err(StartRefusal::for_now(not_started(error))),
@@ -201,7 +242,16 @@ fn ask<T: DeserializeOwned>(
     message: &impl serde::Serialize,
     files: &[File],
 ) -> io::Result<T> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    ask_for(PATIENCE, stream, message, files)
+}
+
+fn ask_for<T: DeserializeOwned>(
+    patience: Duration,
+    stream: &UnixStream,
+    message: &impl serde::Serialize,
+    files: &[File],
+) -> io::Result<T> {
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = Vec::new();
     send_message(&mut line, message)?;

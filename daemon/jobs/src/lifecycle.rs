@@ -15,9 +15,9 @@ use tranche_shm::crash::point;
 
 use crate::controller::JobController;
 use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
-use crate::launch::{StartRefusal, StartRequest};
+use crate::launch::{LeftBehind, StartRefusal, StartRequest};
 use crate::record::{JobRecord, Run};
-use crate::runner_protocol::{CommandOrder, RunnerSetup};
+use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
 use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
 
@@ -57,6 +57,7 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
         Err(StartRefusal { why, .. }) => Run::Refused(why),
     };
     point("jobs: ended");
+    remove_container(&controller, &known, &run).await;
     controller.site.close(&known.slice).await;
     point("jobs: closed");
     if let Run::Refused(why) = &run {
@@ -69,6 +70,38 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
         controller.site.clear_condition(condition);
     }
     controller.left(member, run);
+}
+
+/// Removes the container of a member whose runner was ended before it could. A container whose runner ended by itself
+/// was removed by that.
+async fn remove_container<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember, run: &Run) {
+    if !matches!(run, Run::Ended { outcome: CommandOutcome::Lost, .. }) || known.entry.image.is_none() {
+        return;
+    }
+    let (controller, lost) = (Arc::clone(controller), known.clone());
+    let removed = tokio::task::spawn_blocking(move || {
+        let KnownMember { attempt: Attempt { member, .. }, entry, slice, .. } = &lost;
+        let launch = controller.store.launch(member.job).map_err(|error| error.to_string())?;
+        let Some(spec) = launch.and_then(|launch| launch.container) else { return Ok(()) };
+        let left = LeftBehind {
+            owner: entry.owner,
+            index: member.index,
+            ticket: entry.ticket.as_ref(),
+            name: container_name(&slice.name),
+            spec: &spec,
+        };
+        let removed = controller.launcher.remove(&left);
+        removed.inspect_err(|why| {
+            let name = &left.name;
+            controller.folders.note(
+                *member,
+                &format!("container {name} may be left: {why}; `podman rm -f {name}` removes it"),
+            );
+        })
+    });
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(slice = %known.slice.name, %error, "the container of a lost job runner may be left");
+    }
 }
 
 fn known<S: JobSite>(controller: &JobController<S>, member: MemberId) -> Option<KnownMember> {
@@ -122,7 +155,8 @@ fn start<S: JobSite>(
         launch: &launch,
     })?;
     point("jobs: hailed");
-    let environment = launch.environment.into_iter().chain(own_environment(entry, attempt.member)).collect();
+    let own = own_environment(entry, attempt.member);
+    let environment = launch.environment.into_iter().chain(own).collect();
     let environment = controller.site.enter(slice, shepherd.process, environment)?;
     point("jobs: entered");
     let process = shepherd.order(&CommandOrder {
@@ -130,6 +164,11 @@ fn start<S: JobSite>(
         environment,
         workdir: launch.workdir.into(),
         farewell: entry.terms.farewell,
+        container: launch.container.map(|spec| ContainerOrder {
+            name: container_name(&slice.name),
+            spec,
+            document: controller.site.document(slice),
+        }),
     })?;
     point("jobs: ordered");
     let _ = supervised.shepherd.set(process);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobName, JobSpec, JobTerms, MemberId, ProjectName, Submission, TicketId};
+use tranche_domain::jobs::{
+    ImageName, JobName, JobSpec, JobTerms, MemberId, ProjectName, PublishedPort, Submission, TicketId,
+};
 
 use crate::account::GpuHolder;
 use crate::clock::{JobTime, Now};
@@ -40,6 +42,12 @@ pub(crate) struct JobRecord {
     /// The submitter's ticket from the job launcher; earlier daemons required none.
     #[serde(default)]
     pub(crate) ticket: Option<TicketId>,
+    /// Image of its containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<ImageName>,
+    /// Ports that are published for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ports: Vec<PublishedPort>,
     /// Members that were started at least once, by number.
     pub(crate) members: BTreeMap<u32, StoredMember>,
 }
@@ -154,7 +162,8 @@ pub(crate) enum Run {
 impl JobRecord {
     /// A job that was submitted, as the quota scheduler queued it.
     pub(crate) fn new(submission: &Submission, spec: JobSpec, owner: JobOwner, now: Now) -> Self {
-        let Submission { terms, ticket, .. } = submission;
+        let Submission { terms, ticket, launch, .. } = submission;
+        let container = launch.container.as_ref();
         Self {
             spec,
             terms: *terms,
@@ -164,6 +173,8 @@ impl JobRecord {
             ended_unix_ms: None,
             ended: JobTime::default(),
             ticket: ticket.clone(),
+            image: container.map(|container| container.image.clone()),
+            ports: container.map(|container| container.ports.clone()).unwrap_or_default(),
             members: BTreeMap::new(),
         }
     }

@@ -204,6 +204,8 @@ mod tests {
             ended_unix_ms: None,
             ended: JobTime::default(),
             ticket: None,
+            image: None,
+            ports: Vec::new(),
             members: BTreeMap::new(),
         }
     }

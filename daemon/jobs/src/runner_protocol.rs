@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
-use tranche_domain::jobs::{HostLimits, TerminationPolicy, TicketId};
+use tranche_domain::jobs::{ContainerSpec, HostLimits, TerminationPolicy, TicketId};
 use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 
@@ -54,9 +54,29 @@ impl RunnerSetup {
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchRequest {
     /// Starts a member under a ticket.
-    Start(Start),
+    Start(Box<Start>),
     /// Revokes the tickets with these ids.
     Revoke(Vec<TicketId>),
+    /// Removes the container that a member's job runner left behind.
+    Remove(Removal),
+}
+
+/// Removal of a member's container under its submitter's ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// Ticket of the job's submitter.
+    pub ticket: TicketId,
+    /// Number of the member.
+    pub index: u32,
+}
+
+/// A container of this process's user to remove, for a process started with the argument `remove`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftContainer {
+    /// Name of the container.
+    pub name: String,
+    /// Environment of podman, as it was at the start.
+    pub engine: Vec<(String, String)>,
 }
 
 /// One start of a member under its submitter's ticket.
@@ -75,6 +95,9 @@ pub struct Start {
     /// Limits of the command on the host.
     #[serde(default, skip_serializing_if = "HostLimits::is_none")]
     pub limits: HostLimits,
+    /// Container; must equal the ticket's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerSpec>,
 }
 
 /// Reply of the job launcher.
@@ -92,6 +115,8 @@ pub enum LaunchAnswer {
     },
     /// The tickets are revoked.
     Revoked,
+    /// Nothing is left of the container, or the reason why something is.
+    Removed(Option<String>),
 }
 
 /// Identity of the job runner.
@@ -118,6 +143,25 @@ pub struct CommandOrder {
     pub workdir: PathBuf,
     /// Signals and times of termination.
     pub farewell: TerminationPolicy,
+    /// Container in which the command runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerOrder>,
+}
+
+/// Container of one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerOrder {
+    /// Name of the container, unique to the member.
+    pub name: String,
+    /// Image, mounts and ports.
+    pub spec: ContainerSpec,
+    /// CDI document of the slice, with the driver's files; `None` where the daemon writes none.
+    pub document: Option<PathBuf>,
+}
+
+/// Name of the container of the member with this slice.
+pub fn container_name(slice: impl fmt::Display) -> String {
+    format!("tranche-{slice}")
 }
 
 /// A line of the status file.
@@ -278,6 +322,7 @@ mod tests {
             environment: vec![("A".into(), "b\nc".into())],
             workdir: "/".into(),
             farewell: TerminationPolicy::DEFAULT,
+            container: None,
         };
         let mut wire = Vec::new();
         send_message(&mut wire, &order).unwrap();

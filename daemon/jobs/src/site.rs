@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -106,6 +107,11 @@ pub trait JobSite: Send + Sync + 'static {
         process: ProcessId,
         environment: Vec<(String, String)>,
     ) -> Result<Vec<(String, String)>, String>;
+
+    /// Path of the CDI document of a member's slice, if the node writes documents.
+    fn document(&self, _slice: &JobSlice) -> Option<PathBuf> {
+        None
+    }
 
     /// Ends a member's slice with its processes, and returns once it is gone. A slice of the same name that
     /// belongs to another owner is left alone.

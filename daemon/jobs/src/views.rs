@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Phase, Project, ProjectName,
-    ProjectView,
+    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Project, ProjectName, ProjectView,
+    PublishedPort,
 };
 
-use crate::controller::{JobController, permit};
+use crate::controller::JobController;
 use crate::error::JobsError;
 use crate::folder::{last_lines, read_log};
+use crate::member_view::{member, reason};
 use crate::outlook::Outlook;
-use crate::record::{JobRecord, StoredMember};
 use crate::requester::Requester;
+use crate::sight::{Sight, sight};
 use crate::site::JobSite;
 use crate::state::ControllerState;
 
@@ -138,16 +139,25 @@ impl<S: JobSite> JobController<S> {
     // The address of a notebook gives control over it, so only the owner sees it.
     fn add_address(&self, view: &mut JobView, id: JobId) {
         let running = view.members.iter().find(|member| member.state == JobState::Running);
-        if let Some(member) = running.filter(|_| view.kind == JobKind::Interactive) {
+        let port = view.ports.first().copied();
+        if let Some(member) = running.filter(|_| view.kind == JobKind::Interactive || port.is_some()) {
             let member = MemberId { job: id, index: member.index };
             let (text, _) = read_log(&self.folders.log(member), 0, FIRST).unwrap_or_default();
-            view.url = url(&String::from_utf8_lossy(&text));
+            let printed = url(&String::from_utf8_lossy(&text));
+            view.url = match port {
+                Some(port) => Some(published(port, printed.as_deref(), &self.hostname)),
+                None => printed,
+            };
         }
     }
 
     fn add_launch(&self, view: &mut JobView, id: JobId) {
         if let Some(launch) = self.store.launch(id).ok().flatten() {
             (view.command, view.workdir) = (launch.command, launch.workdir);
+            if let Some(container) = launch.container {
+                view.workdir = container.workdir.unwrap_or_default();
+                view.mounts = container.mounts;
+            }
         }
     }
 
@@ -195,27 +205,6 @@ impl<S: JobSite> JobController<S> {
     }
 }
 
-/// Visibility of a job for a requester.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sight {
-    /// Existence and progress, for every user.
-    Public,
-    /// Command and output also, for members of the project.
-    Project,
-    /// Everything, for the owner and administrators.
-    Own,
-}
-
-fn sight(state: &ControllerState, id: JobId, requester: Requester) -> Sight {
-    let Some(entry) = state.entries.get(&id) else { return Sight::Public };
-    let project = state.scheduler.project(&entry.spec.project);
-    match project {
-        _ if requester.admin || requester.uid == entry.owner.uid => Sight::Own,
-        Ok(project) if permit(requester, project, None).is_ok() => Sight::Project,
-        _ => Sight::Public,
-    }
-}
-
 /// Start of a part of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFrom {
@@ -223,6 +212,20 @@ pub enum LogFrom {
     Byte(u64),
     /// This many lines before the end.
     LastLines(usize),
+}
+
+/// Address of a published port from other machines.
+///
+/// It has the path and token that the program printed for its own port.
+fn published(port: PublishedPort, printed: Option<&str>, hostname: &str) -> String {
+    let PublishedPort { host, container } = port;
+    let own = printed.and_then(|address| {
+        let (scheme, rest) = address.split_once("://")?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_its = authority.rsplit_once(':').is_some_and(|(_, port)| port == container.to_string());
+        is_its.then(|| format!("{scheme}://{hostname}:{host}{path}"))
+    });
+    own.unwrap_or_else(|| format!("http://{hostname}:{host}"))
 }
 
 /// The first URL in a text.
@@ -242,6 +245,9 @@ fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight:
     let after = state.scheduler.jobs().get(&id).into_iter().flat_map(|job| &job.after);
     view.after = after.filter_map(|id| Some(state.entries.get(id)?.spec.name.clone())).collect();
     (view.cpus, view.host_memory) = (entry.terms.host.cpus, entry.terms.host.memory);
+    if sight >= Sight::Project {
+        (view.image, view.ports) = (entry.image.clone(), entry.ports.clone());
+    }
     (view.succeeded, view.failed) = (entry.ended(true), entry.ended(false));
     view.members = entry
         .members
@@ -292,71 +298,18 @@ fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, S
     (is, reason)
 }
 
-fn member(
-    state: &ControllerState,
-    id: MemberId,
-    entry: &JobRecord,
-    known: &StoredMember,
-    gpus: &BTreeMap<GpuUuid, u32>,
-) -> MemberView {
-    let seat = state.scheduler.binding(id);
-    let is = member_state(state, id, known, seat.as_ref().map(|(phase, _)| *phase));
-    let has = !matches!(is, JobState::Pending) && !is.is_final();
-    let indices = seat.filter(|_| has).map(|(_, uuids)| uuids).unwrap_or_default();
-    MemberView {
-        index: id.index,
-        state: is,
-        reason: String::new(),
-        gpus: indices.iter().filter_map(|uuid| gpus.get(uuid).copied()).collect(),
-        slice: has.then(|| entry.slice(id)),
-        pid: state
-            .supervised
-            .get(&id)
-            .and_then(|supervised| supervised.shepherd.get())
-            .map(|shepherd| shepherd.pid),
-        starts: known.starts,
-        started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
-        idle_ms: None,
-    }
-}
-
-fn reason(state: &ControllerState, id: MemberId, known: &StoredMember, sight: Sight) -> String {
-    let refused = || state.refused.get(&id).map(ToString::to_string);
-    let unseen =
-        || state.scheduler.has_missing_gpu(id).then(|| "the driver does not tell of its GPU now".into());
-    match &known.end {
-        Some(end) if sight >= Sight::Project => end.why.clone(),
-        Some(end) => end.public().into(),
-        None => {
-            let farewell = known.farewell.as_ref().map(ToString::to_string);
-            farewell.or_else(refused).or_else(unseen).unwrap_or_default()
-        }
-    }
-}
-
-fn member_state(
-    state: &ControllerState,
-    id: MemberId,
-    known: &StoredMember,
-    phase: Option<Phase>,
-) -> JobState {
-    match (&known.end, phase) {
-        (Some(end), _) if end.success => JobState::Succeeded,
-        (Some(_), _) => JobState::Failed,
-        (None, None | Some(Phase::Claimed)) => JobState::Pending,
-        (None, Some(Phase::Stopping)) => JobState::Stopping,
-        (None, Some(Phase::Running)) if known.farewell.is_some() => JobState::Stopping,
-        (None, Some(Phase::Running)) => {
-            let runs =
-                state.supervised.get(&id).is_some_and(|supervised| supervised.shepherd.get().is_some());
-            if runs { JobState::Running } else { JobState::Creating }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn published_address_opens_from_elsewhere() {
+        let port = "9000:8888".parse().unwrap();
+        let at = |printed| published(port, printed, "node1");
+        assert_eq!(at(Some("http://127.0.0.1:8888/lab?token=ab")), "http://node1:9000/lab?token=ab");
+        assert_eq!(at(Some("https://docs.example.org/x")), "http://node1:9000");
+        assert_eq!(at(None), "http://node1:9000");
+    }
 
     #[test]
     fn first_url_in_a_log_is_found_whole() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tranche_domain::compute::BadLatency;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadCpus, BadMemberPart, BadWarning, TerminationPolicy};
+use tranche_domain::jobs::{BadContainer, BadCpus, BadMemberPart, BadWarning, TerminationPolicy};
 use tranche_domain::request::{BadPriority, BadShare};
 use tranche_domain::units::AboveWhole;
 use tranche_domain::word::BadWord;
@@ -38,7 +38,11 @@ pub enum BadMessage {
         "a share of a job's member is a fraction of a GPU, or whole GPUs, and no bytes of memory: those are its memory"
     )]
     SizeInBytes,
-    #[error("a job of no command was submitted: say what it is to run after --")]
+    #[error(transparent)]
+    Container(#[from] BadContainer),
+    #[error(
+        "a job of no command was submitted: say what it is to run after --, or give an --image that has one"
+    )]
     NoCommand,
     #[error("{0:?} is no absolute path, and a job's working directory has to be one")]
     Workdir(String),

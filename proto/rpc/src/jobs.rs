@@ -1,5 +1,6 @@
 //! Conversions of projects and jobs.
 
+mod container;
 mod project;
 mod report;
 mod submission;

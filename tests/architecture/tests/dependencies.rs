@@ -17,7 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-cdi", &["tranche-domain"]),
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
-    ("tranche-jobs", &["tranche-domain", "tranche-shm"]), // the last for its crash points alone
+    ("tranche-jobs", &["tranche-cdi", "tranche-domain", "tranche-shm"]), // the last for its crash points alone
     ("tranche-privileged", &["tranche-cdi", "tranche-domain"]),
     ("tranche-linux", &["tranche-domain", "tranche-privileged", "tranche-shm"]),
     ("tranche-telemetry", &["tranche-domain", "tranche-linux", "tranche-shm"]), // the last for its crash points alone

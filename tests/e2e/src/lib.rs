@@ -11,6 +11,7 @@
 
 mod device;
 mod event;
+mod launched;
 mod leaf;
 mod lease;
 mod node;
@@ -26,6 +27,7 @@ mod wait;
 
 pub use device::{Device, Gpu, Holding};
 pub use event::{Actor, Event};
+pub use launched::Launched;
 pub use leaf::{hierarchy, leaf_of};
 pub use lease::{Counted, Held, usage_of};
 pub use node::Node;

@@ -12,6 +12,7 @@ use tranche_domain::units::{Bytes, Permille};
 
 pub use tranche_domain::jobs::ProjectName;
 
+use super::container::ContainerArgs;
 use super::output::{ListingArgs, OutputArgs};
 use super::quantity;
 
@@ -170,13 +171,16 @@ pub struct SubmitArgs {
     /// Jobs of the project that have to succeed before it starts; if one fails, so does it
     #[arg(long, value_name = "JOB", value_delimiter = ',')]
     pub after: Vec<JobName>,
+    /// Container of the job's members
+    #[command(flatten)]
+    pub container: ContainerArgs,
     /// Variables to set; a name alone takes its value from this environment
     #[arg(short = 'e', long = "env", value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
     /// Start with these variables and PATH, HOME, USER, LANG only, instead of this whole environment
-    #[arg(long)]
+    #[arg(long, conflicts_with = "image")]
     pub clean_env: bool,
-    /// Working directory [default: the current one]
+    /// Working directory [default: the current one, or the image's]
     #[arg(short = 'w', long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
     /// Maximum number of members that run at once; each has its number in TRANCHE_JOB_INDEX
@@ -200,8 +204,8 @@ pub struct SubmitArgs {
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,
-    /// The program and its arguments
-    #[arg(required_unless_present = "file", last = true, value_name = "CMD")]
+    /// The program and its arguments [default with an image: the image's]
+    #[arg(required_unless_present_any = ["file", "image"], last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 

@@ -114,6 +114,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "tranche notify train --on ended --command './publish.sh $TRANCHE_CHANGE'",
                 "A command with succeeded or failed as its argument",
             ),
+            (
+                "tranche submit lab -i docker.io/jupyter/base-notebook -g 1 --interactive --port 8888",
+                "A notebook in a container; its address opens from other machines",
+            ),
         ],
     ),
     (

@@ -24,6 +24,16 @@ pub(super) fn of_job(asked: &[String], clean: bool) -> Result<Vec<(String, Strin
     });
     let wanted = |name: &str| !is_ours(name) && (!clean || FEW.contains(&name));
     let mut variables: Vec<_> = inherited.filter(|(name, _)| wanted(name)).collect();
+    for (name, value) in named(asked)? {
+        variables.retain(|(known, _)| *known != name);
+        variables.push((name, value));
+    }
+    Ok(variables)
+}
+
+/// The requested variables alone, each once.
+pub(super) fn named(asked: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let mut variables: Vec<(String, String)> = Vec::new();
     for variable in asked {
         let (name, value) = asked_for(variable)?;
         variables.retain(|(known, _)| *known != name);

@@ -10,7 +10,7 @@ use crate::table::{Cell, Column, Tint, or_dash};
 use crate::users::Names;
 use crate::when;
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     Column::left("Name").cut(12),
     Column::left("Status"),
     Column::right("Age").drop(2),
@@ -23,6 +23,7 @@ const COLUMNS: [Column; 13] = [
     Column::right("CPUs").wide(),
     Column::right("Host memory").wide(),
     Column::left("Devices").cut(7),
+    Column::left("Image").optional(),
     Column::prose("Reason"),
 ];
 
@@ -57,6 +58,7 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
         or_dash(job.cpus).into(),
         memory(job.host_memory),
         or_dash(devices_of_all(job)).into(),
+        or_dash(job.image.as_ref()).into(),
         or_dash(reason(job)).into(),
     ]
 }

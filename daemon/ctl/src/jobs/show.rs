@@ -46,6 +46,9 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Ran", ran(job).map(when::short).unwrap_or_default()),
         ("Exit code", exit_code(job).unwrap_or_default()),
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
+        ("Image", job.image.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("Mounts", visible(&listed(&job.mounts))),
+        ("Ports", listed(&job.ports)),
         ("Command", printable(&job.command.join(" "))),
         ("Folder", printable(&job.workdir)),
         ("URL", job.url.as_deref().map(visible).unwrap_or_default()),
@@ -84,6 +87,11 @@ fn start(job: &JobView, clock: Clock, now: SystemTime) -> String {
 }
 
 const UNBOUNDED: &str = "what is in the way has no --max-runtime, and too few jobs like it have ended";
+
+/// Mounts or ports, separated by commas.
+fn listed<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
 
 /// Exit code of a job with one member that has ended by itself.
 fn exit_code(job: &JobView) -> Option<String> {

@@ -10,6 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::amount::MilliGpus;
+use super::container::ContainerSpec;
 use super::host_limits::HostLimits;
 use super::job::{JobKind, JobSpec};
 use super::name::JobName;
@@ -34,12 +35,15 @@ pub struct Submission {
 /// Command, environment and working directory of a job's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// Program, then its arguments.
+    /// Program, then its arguments; in a container, empty for the image's own.
     pub command: Vec<String>,
-    /// Environment of the program, complete: names and values.
+    /// Environment of the program: names and values. In a container the image's own variables precede them.
     pub environment: Vec<(String, String)>,
-    /// Absolute path of the working directory.
+    /// Absolute path of the working directory; `/` for a job in a container.
     pub workdir: String,
+    /// Container of the members; `None` for programs of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerSpec>,
 }
 
 /// Limits, retries and termination of a job's members.

@@ -7,6 +7,7 @@ use core::fmt;
 use serde::Serialize;
 
 use super::amount::MilliGpus;
+use super::container::{ContainerMount, ImageName, PublishedPort};
 use super::host_limits::Cpus;
 use super::job::{JobKind, JobSpec};
 use super::name::{JobName, ProjectName};
@@ -139,6 +140,15 @@ pub struct JobView {
     pub workdir: String,
     /// Address that an interactive job has published; `None` for peers without access to the job.
     pub url: Option<String>,
+    /// Image of its containers; `None` for programs of the node and for peers without access to the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageName>,
+    /// Ports that the node publishes for it; empty for peers without access to the job.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PublishedPort>,
+    /// Mounts of its containers; empty for peers without access to the job.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<ContainerMount>,
 }
 
 impl JobView {
@@ -188,6 +198,9 @@ impl JobView {
             command: Vec::new(),
             workdir: String::new(),
             url: None,
+            image: None,
+            ports: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 }

@@ -152,7 +152,8 @@ fn check(attested: &Attested) -> Result<(), String> {
     let has_zero =
         launch.command.iter().chain([&launch.workdir]).chain(variables).any(|text| text.contains('\0'));
     match () {
-        () if launch.command.first().is_none_or(String::is_empty) => Err("there is no command".into()),
+        () if launch.command.is_empty() && launch.container.is_none() => Err("there is no command".into()),
+        () if launch.command.first().is_some_and(String::is_empty) => Err("there is no command".into()),
         () if !launch.workdir.starts_with('/') => Err("the folder is no absolute path".into()),
         () if has_zero => Err("a zero byte is in the command, the folder or the environment".into()),
         () => Ok(()),

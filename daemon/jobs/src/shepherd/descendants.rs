@@ -26,13 +26,21 @@ pub(crate) fn signal(group: Pid, signal: Signal) {
 }
 
 /// Kills all remaining descendants and waits for their end.
-pub(crate) fn sweep(group: Pid) {
-    signal(group, Signal::SIGKILL);
+pub(crate) fn sweep() {
     while reap() {
         for child in children() {
             let _ = kill(child, Signal::SIGKILL);
         }
         thread::sleep(PAUSE);
+    }
+}
+
+/// Reaps orphans that have ended; the command is waited for elsewhere.
+///
+/// podman takes the monitor of a container for alive for as long as it is a zombie.
+pub(crate) fn reap_orphans(command: Pid) {
+    for orphan in children().into_iter().filter(|child| *child != command) {
+        let _ = waitpid(orphan, Some(WaitPidFlag::WNOHANG));
     }
 }
 

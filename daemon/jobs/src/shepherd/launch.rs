@@ -13,9 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Component, Path};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tranche_domain::jobs::Attested;
 use tranche_jobs::runner_protocol::{
-    CommandOrder, CommandOutcome, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, RunnerReady, Start,
-    receive_message, send_message,
+    CommandOrder, CommandOutcome, ContainerOrder, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Removal,
+    RunnerReady, Start, container_name, receive_message, send_message,
 };
 
 use crate::account::Barred;
@@ -23,7 +24,7 @@ use crate::log::Log;
 use crate::status_file::StatusFile;
 use crate::supervision::Site;
 use crate::tickets::{LaunchTicket, MemberRecord, Tickets, now_unix_s};
-use crate::{identity, limits, member, pam};
+use crate::{identity, leftovers, limits, member, pam};
 
 /// The library that attaches a program to its slice, installed beside this program.
 const SHIM: &str = "libtranche_preload.so";
@@ -37,6 +38,10 @@ pub(crate) fn run(daemon: &UnixStream, tickets: &Tickets) -> io::Result<()> {
                 tickets.revoke(id)?;
             }
             send_message(&mut &*daemon, &LaunchAnswer::Revoked)
+        }
+        LaunchRequest::Remove(removal) => {
+            let answer = remove(&removal, tickets).unwrap_or_else(refused);
+            send_message(&mut &*daemon, &answer)
         }
         LaunchRequest::Start(start) => match admit(&start, tickets) {
             Ok((ticket, record)) => launch(daemon, &start, files, &ticket, record),
@@ -86,7 +91,8 @@ fn admit(start: &Start, tickets: &Tickets) -> Result<(LaunchTicket, MemberRecord
         return Err(Barred::ForGood(format!("its submitter's ticket {why}; {again}")));
     }
     let launch = &ticket.attested.launch;
-    if (&launch.command, &launch.workdir) != (&start.command, &start.workdir) {
+    let wanted = (&start.command, &start.workdir, &start.container);
+    if (&launch.command, &launch.workdir, &launch.container) != wanted {
         return Err(Barred::ForGood(format!(
             "what it is to run is not what its submitter attested; {again}"
         )));
@@ -95,6 +101,32 @@ fn admit(start: &Start, tickets: &Tickets) -> Result<(LaunchTicket, MemberRecord
     pam::permits(&ticket.account.name)?;
     let record = tickets.member(&ticket, start.index).map_err(unreadable)?;
     Ok((ticket, record.map_err(Barred::ForGood)?))
+}
+
+/// Removes what a killed runner left of a member's container, as the ticket's user.
+fn remove(removal: &Removal, tickets: &Tickets) -> Result<LaunchAnswer, Barred> {
+    let failed = |error: io::Error| Barred::ForNow(error.to_string());
+    let ticket = tickets.find_for_removal(&removal.ticket).map_err(failed)?;
+    let ticket =
+        ticket.ok_or_else(|| Barred::ForGood("its submitter's ticket is not there any more".into()))?;
+    let attested = &ticket.attested;
+    let Some(container) = &attested.launch.container else { return Ok(LaunchAnswer::Removed(None)) };
+    ticket.account.again(ticket.uid)?;
+    // The lock shows that there is no runner of this member.
+    let record = tickets.member(&ticket, removal.index).map_err(failed)?;
+    let _unless_it_runs = match record {
+        Ok(record) => Some(record),
+        Err(why) if why.contains("runs already") => return Err(Barred::ForNow(why)),
+        Err(_) => None,
+    };
+    identity::become_account(&ticket.account.name, ticket.uid, ticket.gid).map_err(failed)?;
+    let name = container_name(slice_of(attested, removal.index));
+    Ok(LaunchAnswer::Removed(leftovers::remove(&name, &container.engine).map_err(failed)?))
+}
+
+/// Name of a member's slice.
+fn slice_of(attested: &Attested, index: u32) -> String {
+    format!("{}.{}.{index}", attested.project, attested.job)
 }
 
 fn launch(
@@ -147,7 +179,7 @@ fn bind(order: CommandOrder, ticket: &LaunchTicket, index: u32, shim: &Path) -> 
             Err(format!("the daemon gave a {name} that leads nowhere: {value:?}"))
         }
     };
-    let slice = format!("{}.{}.{index}", attested.project, attested.job);
+    let slice = slice_of(attested, index);
     let socket = checked("TRANCHE_SLICE_SOCKET", &|path| is_socket_of(path, &slice))?;
     let gpus = checked("CUDA_VISIBLE_DEVICES", &are_gpus)?;
     let number = checked("TRANCHE_JOB_START", &|text| text.parse::<u32>().is_ok())?;
@@ -173,7 +205,23 @@ fn bind(order: CommandOrder, ticket: &LaunchTicket, index: u32, shim: &Path) -> 
         environment,
         workdir: attested.launch.workdir.clone().into(),
         farewell: order.farewell,
+        container: container(order.container, attested, &slice)?,
     })
+}
+
+/// The ticket's container, with the daemon's document of the slice.
+fn container(
+    given: Option<ContainerOrder>,
+    attested: &Attested,
+    slice: &str,
+) -> Result<Option<ContainerOrder>, String> {
+    let Some(spec) = attested.launch.container.clone() else { return Ok(None) };
+    let document = given.and_then(|given| given.document);
+    let file = format!("tranche.dev-slice-{slice}.json");
+    if let Some(path) = document.as_ref().filter(|path| !path.is_absolute() || !path.ends_with(&file)) {
+        return Err(format!("the daemon named a document that is not the slice's: {}", path.display()));
+    }
+    Ok(Some(ContainerOrder { name: container_name(slice), spec, document }))
 }
 
 /// Tests if the path has the form `RUNTIME/slices/NAME/attach.sock`.
@@ -189,7 +237,7 @@ fn are_gpus(list: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tranche_domain::jobs::{Attested, LaunchSpec, TerminationPolicy};
+    use tranche_domain::jobs::{LaunchSpec, TerminationPolicy};
 
     use super::*;
     use crate::account::SubmitterAccount;
@@ -205,6 +253,7 @@ mod tests {
                 command: vec!["train".into()],
                 environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
                 workdir: "/home".into(),
+                container: None,
             },
         };
         LaunchTicket::new(0, 0, SubmitterAccount::of(0).unwrap().0, attested).unwrap()
@@ -226,6 +275,7 @@ mod tests {
             environment,
             workdir: "/".into(),
             farewell: TerminationPolicy::DEFAULT,
+            container: None,
         };
         let shim = env::current_exe().unwrap();
         bind(order, &ticket(), 2, &shim)

@@ -1,7 +1,7 @@
 //! Log of the command: stdout and stderr in one file, of which the last part is kept.
 
 use std::fs::File;
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -27,6 +27,23 @@ pub(crate) struct Log {
 pub(crate) fn keep(from: PipeReader, log: Log) -> JoinHandle<()> {
     thread::spawn(move || {
         let _ = copy(from, log);
+    })
+}
+
+/// Number of bytes of podman's messages to keep for a reason.
+const TAIL: usize = 4 << 10;
+
+/// Copies what is written to stderr into the log, and keeps the last part for the reason of a failure.
+pub(crate) fn last_words(mut from: PipeReader, mut into: PipeWriter) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let (mut buffer, mut tail) = (vec![0; 16 << 10], Vec::new());
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let _ = into.write_all(&buffer[..count]);
+            tail.extend_from_slice(&buffer[..count]);
+            let surplus = tail.len().saturating_sub(TAIL);
+            tail.drain(..surplus);
+        }
+        tail
     })
 }
 

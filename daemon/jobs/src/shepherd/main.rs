@@ -1,16 +1,22 @@
 //! Job runner: runs the command of one member of a job as its submitter.
 //! It keeps the output, stops the command on request, records the outcome, and outlives the daemon.
 //!
-//! Without arguments, a daemon starts it for the daemon's own user. The other two modes are the *job
+//! Without arguments, a daemon starts it for the daemon's own user, and with `remove` to clean up after one that was
+//! killed. The other two modes are the *job
 //! launcher* of a node, started by systemd: `attest` issues tickets to submitters, and `launch` runs what a
 //! ticket permits for a daemon that presents it.
 #![deny(unsafe_code)]
 
 mod account;
 mod attest;
+mod container;
 mod descendants;
+mod document;
+mod engine;
+mod failures;
 mod identity;
 mod launch;
+mod leftovers;
 mod limits;
 mod log;
 mod member;
@@ -28,7 +34,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nix::unistd::{Uid, User, geteuid};
-use tranche_jobs::runner_protocol::{CommandOrder, RunnerReady, RunnerSetup, receive_message, send_message};
+use tranche_jobs::runner_protocol::{
+    CommandOrder, LaunchAnswer, LeftContainer, RunnerReady, RunnerSetup, receive_message, send_message,
+};
 
 use crate::log::Log;
 use crate::status_file::{StatusFile, append_to};
@@ -41,6 +49,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         [] => shepherd(),
         ["attest", folder] => attest(folder),
+        ["remove"] => remove(),
         ["launch", folder, keeper] => launch(folder, keeper),
         _ => Err(io::Error::other("unknown arguments")),
     };
@@ -84,6 +93,15 @@ fn shepherd() -> io::Result<()> {
     let Ok(order) = receive_message::<CommandOrder>(&mut stream) else { return Ok(()) };
     drop((stream, daemon));
     member::run(order, status, Site { log, place }, |_, _| {})
+}
+
+/// Removes a container that a killed runner of this user left.
+fn remove() -> io::Result<()> {
+    let daemon = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    identity::is_own(&daemon)?;
+    let left: LeftContainer = receive_message(BufReader::new(&daemon))?;
+    let why = leftovers::remove(&left.name, &left.engine)?;
+    send_message(&mut &daemon, &LaunchAnswer::Removed(why))
 }
 
 /// Serves submitters; standard input is the listening socket.

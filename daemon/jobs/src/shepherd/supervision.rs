@@ -1,6 +1,6 @@
 //! Supervision of the command: start, wait, stop on request.
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -11,13 +11,18 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until, timeout};
 use tranche_domain::jobs::{TerminationPolicy, Warning};
-use tranche_jobs::cgroup::{MemberCgroup, NoLimits};
-use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome};
+use tranche_jobs::cgroup::MemberCgroup;
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder};
 
-use crate::descendants;
-use crate::log::{Log, keep};
+use crate::engine::{Engine, NotPrepared};
+use crate::log::{Log, keep, last_words};
+use crate::{descendants, failures};
+
+/// Time for the last messages of podman to arrive.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Destination of the command's output, and the cgroup that limits it, if any.
 pub(crate) struct Site {
@@ -55,24 +60,116 @@ impl Supervisor {
 
 async fn supervise(
     order: CommandOrder,
-    Site { log, place }: Site,
+    site: Site,
     told: &mut Signals,
     on_stop: impl FnOnce(),
 ) -> io::Result<CommandOutcome> {
     let (printed, printing) = io::pipe()?;
-    let mut command = command(&order, printing)?;
+    let mut command = match &order.container {
+        Some(container) => {
+            return contained(&order, container, site, (printed, printing), told, on_stop).await;
+        }
+        None => command(&order, printing)?,
+    };
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(CommandOutcome::NotStarted(not_started(&order, &error))),
     };
     // `command` holds this side's ends of the pipe, which would keep the log open.
     drop(command);
+    let keeping = keep(printed, site.log);
+    let status = wait(&mut child, order.farewell, told, on_stop, site.place.as_ref()).await?;
+    drop(child);
+    descendants::sweep();
+    // All writers are gone, so the copy ends.
+    let _ = keeping.join();
+    Ok(within(site.place.as_ref(), outcome(status)))
+}
+
+/// The outcome, or that the command exceeded its memory.
+fn within(place: Option<&MemberCgroup>, outcome: CommandOutcome) -> CommandOutcome {
+    let exceeded = place.filter(|_| !outcome.is_success()).and_then(MemberCgroup::exceeded);
+    exceeded.map_or(outcome, CommandOutcome::OutOfMemory)
+}
+
+/// Runs the command of an order in a container of podman's, and removes that.
+async fn contained(
+    order: &CommandOrder,
+    container: &ContainerOrder,
+    Site { log, place }: Site,
+    (printed, printing): (PipeReader, PipeWriter),
+    told: &mut Signals,
+    on_stop: impl FnOnce(),
+) -> io::Result<CommandOutcome> {
+    let engine = Engine::new(&container.name, &container.spec.engine);
     let keeping = keep(printed, log);
+    let outcome = match engine.prepare(order, container, place.is_some(), &printing, told).await {
+        Ok(()) => started(&engine, order, printing, told, on_stop, place.as_ref()).await,
+        Err(not_prepared) => {
+            // Without writers the copy of the log ends.
+            drop(printing);
+            Ok(match not_prepared {
+                NotPrepared::Refused(why) => CommandOutcome::NotStarted(why),
+                NotPrepared::Stopped => {
+                    on_stop();
+                    CommandOutcome::Signal(Signal::SIGTERM as i32)
+                }
+            })
+        }
+    };
+    // By podman while its processes are there; once they are killed, what it keeps of the container remains.
+    let removed = engine.remove(told).await;
+    descendants::sweep();
+    if removed.is_err() {
+        let _ = engine.remove(told).await;
+        descendants::sweep();
+    }
+    let _ = keeping.join();
+    outcome.map(|outcome| within(place.as_ref(), outcome))
+}
+
+/// Starts the created container, and waits for its end.
+async fn started(
+    engine: &Engine,
+    order: &CommandOrder,
+    printing: PipeWriter,
+    told: &mut Signals,
+    on_stop: impl FnOnce(),
+    place: Option<&MemberCgroup>,
+) -> io::Result<CommandOutcome> {
+    let mut command = engine.start();
+    let (said, saying) = io::pipe()?;
+    command.stdout(printing.try_clone()?).stderr(saying);
+    let spawned = command.spawn();
+    drop(command);
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return Ok(CommandOutcome::NotStarted(failures::not_run(&error))),
+    };
+    let last = last_words(said, printing);
+    let status = wait(&mut child, order.farewell, told, on_stop, place).await?;
+    // Bounded, as another process may hold podman's end of the pipe.
+    let tail = timeout(LAST_WORDS, spawn_blocking(move || last.join())).await;
+    let tail = tail.ok().and_then(Result::ok).and_then(Result::ok).unwrap_or_default();
+    Ok(engine.outcome(status, &String::from_utf8_lossy(&tail), told).await)
+}
+
+/// Waits for the end of a command, and ends it on request. Leaves the command's cgroup first, where the command stays.
+async fn wait(
+    child: &mut Child,
+    farewell: TerminationPolicy,
+    told: &mut Signals,
+    on_stop: impl FnOnce(),
+    place: Option<&MemberCgroup>,
+) -> io::Result<ExitStatus> {
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
-    if let Err(why) = leave(place.as_ref(), group) {
-        return Ok(CommandOutcome::NotStarted(why.to_string()));
+    if let Some(Err(why)) = place.map(MemberCgroup::leave) {
+        // It is killed, as its limits would be the runner's.
+        descendants::sweep();
+        return Err(io::Error::other(why.to_string()));
     }
+    let mut exits = signal(SignalKind::child())?;
     let (mut leaving, mut on_stop) = (Leaving::default(), Some(on_stop));
     let status = loop {
         tokio::select! {
@@ -81,31 +178,18 @@ async fn supervise(
             _ = told.recv() => {
                 if let Some(on_stop) = on_stop.take() {
                     on_stop();
-                    leaving.begin(group, order.farewell);
+                    leaving.begin(group, farewell);
                 }
             }
-            () = leaving.next_step() => leaving.step(group, order.farewell),
+            () = leaving.next_step() => leaving.step(group, farewell),
+            _ = exits.recv() => descendants::reap_orphans(group),
         }
     };
-    end(group, child, keeping);
-    let exceeded = place.as_ref().filter(|_| !status.success()).and_then(MemberCgroup::exceeded);
-    Ok(exceeded.map_or_else(|| outcome(status), CommandOutcome::OutOfMemory))
+    descendants::signal(group, Signal::SIGKILL);
+    Ok(status)
 }
 
-/// Leaves the command's cgroup, where the command stays. It is killed if that fails, as its limits would be the runner's.
-fn leave(place: Option<&MemberCgroup>, group: Pid) -> Result<(), NoLimits> {
-    let left = place.map_or(Ok(()), MemberCgroup::leave);
-    left.inspect_err(|_| descendants::sweep(group))
-}
-
-fn end(group: Pid, child: Child, keeping: std::thread::JoinHandle<()>) {
-    drop(child);
-    descendants::sweep(group);
-    // All writers are gone, so the copy ends.
-    let _ = keeping.join();
-}
-
-fn command(order: &CommandOrder, printing: io::PipeWriter) -> io::Result<Command> {
+fn command(order: &CommandOrder, printing: PipeWriter) -> io::Result<Command> {
     let (program, arguments) = order.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(order.environment.iter().cloned());

@@ -4,6 +4,8 @@
 //! it. The process that serves submitters runs as the keeper; the one that starts members runs as root and
 //! assumes the keeper's file identity for each access.
 
+mod revoked;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -53,6 +55,8 @@ pub(crate) struct LaunchTicket {
 
 impl LaunchTicket {
     const VERSION: u32 = 1;
+    /// Version of tickets with a container. An earlier launcher would run the command without one.
+    const VERSION_WITH_CONTAINER: u32 = 2;
 
     pub(crate) fn new(uid: u32, gid: u32, account: SubmitterAccount, attested: Attested) -> io::Result<Self> {
         let mut random = [0; 16];
@@ -60,14 +64,16 @@ impl LaunchTicket {
         let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let id = format!("{uid}-{hex}").parse().map_err(io::Error::other)?;
         let expires_unix_s = now_unix_s().saturating_add(VALID_S);
-        Ok(Self { version: Self::VERSION, id, uid, gid, account, node: node(), expires_unix_s, attested })
+        let version =
+            if attested.launch.container.is_some() { Self::VERSION_WITH_CONTAINER } else { Self::VERSION };
+        Ok(Self { version, id, uid, gid, account, node: node(), expires_unix_s, attested })
     }
 
     /// Reason for which the ticket is void, if it is.
     pub(crate) fn void(&self, now_unix_s: u64) -> Option<String> {
         let Self { version, node: of, expires_unix_s, .. } = self;
         match () {
-            () if *version != Self::VERSION => {
+            () if ![Self::VERSION, Self::VERSION_WITH_CONTAINER].contains(version) => {
                 Some(format!("has version {version}, which this launcher cannot read"))
             }
             () if *of != node() => Some("was made on another node".into()),
@@ -127,6 +133,7 @@ impl Tickets {
     pub(crate) fn issue(&self, ticket: &LaunchTicket) -> io::Result<()> {
         let text = serde_json::to_vec(ticket)?;
         self.as_keeper(|folder| {
+            revoked::purge(folder, &owned(folder, ticket.uid)?)?;
             let (count, bytes) = used(folder, ticket.uid)?;
             if count >= MOST_TICKETS || bytes.saturating_add(text.len() as u64) > MOST_BYTES {
                 return Err(io::Error::other(format!(
@@ -146,27 +153,38 @@ impl Tickets {
         })
     }
 
-    /// Removes unfinished tickets of a crashed launcher.
+    /// Removes unfinished tickets of a crashed launcher, and those that were revoked long ago.
     pub(crate) fn sweep(&self) -> io::Result<()> {
         self.as_keeper(|folder| {
             for name in names(folder)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 fs::remove_dir_all(folder.join(name))?;
             }
-            Ok(())
+            revoked::purge(folder, &names(folder)?)
         })
     }
 
-    /// The ticket with this id, if it exists.
+    /// The ticket with this id, if it exists and has not been revoked.
     pub(crate) fn find(&self, id: &TicketId) -> io::Result<Option<LaunchTicket>> {
+        self.as_keeper(|folder| valid(&folder.join(id.as_str()), self.keeper))
+    }
+
+    /// The ticket with this id, revoked or not. It permits the removal of the job's containers.
+    pub(crate) fn find_for_removal(&self, id: &TicketId) -> io::Result<Option<LaunchTicket>> {
         self.as_keeper(|folder| read(&folder.join(id.as_str()), self.keeper))
     }
 
-    /// Revokes a ticket; returns whether it existed.
+    /// Revokes a ticket; returns whether it was valid.
     pub(crate) fn revoke(&self, id: &TicketId) -> io::Result<bool> {
-        self.as_keeper(|folder| match fs::remove_dir_all(folder.join(id.as_str())) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+        self.as_keeper(|folder| {
+            let path = folder.join(id.as_str());
+            // An unreadable ticket permits nothing.
+            match read(&path, self.keeper).ok().flatten() {
+                Some(ticket) if ticket.attested.launch.container.is_some() => {
+                    let was_valid = !revoked::is_marked(&path);
+                    revoked::mark(&path).map(|()| was_valid)
+                }
+                _ => forget(&path),
+            }
         })
     }
 
@@ -175,7 +193,10 @@ impl Tickets {
         self.as_keeper(|folder| {
             let names = owned(folder, uid)?;
             // An unreadable ticket permits nothing.
-            Ok(names.iter().filter_map(|name| read(&folder.join(name), self.keeper).ok().flatten()).collect())
+            Ok(names
+                .iter()
+                .filter_map(|name| valid(&folder.join(name), self.keeper).ok().flatten())
+                .collect())
         })
     }
 
@@ -251,6 +272,18 @@ fn read(folder: &Path, keeper: Uid) -> io::Result<Option<LaunchTicket>> {
     Ok(Some(ticket).filter(|ticket| folder.file_name().is_some_and(|name| name == ticket.id.as_str())))
 }
 
+fn forget(path: &Path) -> io::Result<bool> {
+    match fs::remove_dir_all(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn valid(folder: &Path, keeper: Uid) -> io::Result<Option<LaunchTicket>> {
+    if revoked::is_marked(folder) { Ok(None) } else { read(folder, keeper) }
+}
+
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
@@ -287,7 +320,12 @@ mod tests {
     }
 
     fn ticket(uid: u32) -> LaunchTicket {
-        let launch = LaunchSpec { command: vec!["true".into()], environment: vec![], workdir: "/".into() };
+        let launch = LaunchSpec {
+            command: vec!["true".into()],
+            environment: vec![],
+            workdir: "/".into(),
+            container: None,
+        };
         let attested = Attested {
             project: "a".parse().unwrap(),
             job: "j".parse().unwrap(),
@@ -341,7 +379,7 @@ mod tests {
         assert!(ticket.void(now_unix_s() + VALID_S + 5).unwrap().contains("180 days"));
         let moved = LaunchTicket { node: "another".into(), ..ticket.clone() };
         assert!(moved.void(now_unix_s()).unwrap().contains("another node"));
-        assert!(LaunchTicket { version: 2, ..ticket }.void(0).unwrap().contains("version 2"));
+        assert!(LaunchTicket { version: 3, ..ticket }.void(0).unwrap().contains("version 3"));
     }
 
     #[test]

@@ -403,6 +403,7 @@ impl From<Wish> for Submission {
                 command: wish.command,
                 environment: vec![("PATH".into(), path)],
                 workdir: wish.workdir,
+                container: None,
             },
             terms: JobTerms {
                 max_runtime: wish.max_runtime,

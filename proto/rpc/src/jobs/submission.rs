@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tranche_domain::compute::Latency;
 use tranche_domain::jobs::{
-    Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size, Submission, TerminationPolicy,
+    BadContainer, ContainerSpec, Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size,
+    Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
 
-use super::project::millis;
+use super::{container, project::millis};
 use crate::bad_message::BadMessage;
 use crate::v1;
 
@@ -46,7 +47,12 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
                 host: host(wire.cpus_milli, wire.host_memory_mib)?,
             },
-            launch: launch(wire.command, wire.environment.into_iter().collect(), wire.workdir)?,
+            launch: launch(
+                wire.command,
+                wire.environment.into_iter().collect(),
+                wire.workdir,
+                wire.container.map(container::read).transpose()?,
+            )?,
             after: wire.after.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             ticket: wire.ticket.map(|ticket| ticket.parse()).transpose()?,
         })
@@ -88,8 +94,10 @@ fn launch(
     command: Vec<String>,
     mut environment: Vec<(String, String)>,
     workdir: String,
+    container: Option<ContainerSpec>,
 ) -> Result<LaunchSpec, BadMessage> {
-    if command.first().is_none_or(String::is_empty) {
+    let own = command.is_empty() && container.is_some();
+    if command.first().is_none_or(String::is_empty) && !own {
         return Err(BadMessage::NoCommand);
     }
     if !workdir.starts_with('/') {
@@ -101,9 +109,14 @@ fn launch(
     if command.iter().any(zero) || zero(&workdir) || environment.iter().any(bad_variable) {
         return Err(BadMessage::Unprintable);
     }
+    if container.is_some()
+        && let Some((name, _)) = environment.iter().find(|(name, _)| name.contains('*'))
+    {
+        return Err(BadContainer::Variable(name.clone()).into());
+    }
     // The wire's map has no order.
     environment.sort();
-    Ok(LaunchSpec { command, environment, workdir })
+    Ok(LaunchSpec { command, environment, workdir, container })
 }
 
 impl From<Submission> for v1::SubmitJobRequest {
@@ -137,6 +150,7 @@ impl From<Submission> for v1::SubmitJobRequest {
             compute: spec.part.and_then(|part| part.compute()).map(Permille::get),
             cpus_milli: terms.host.cpus.map(Cpus::milli),
             host_memory_mib: terms.host.memory.map(Bytes::whole_mib),
+            container: launch.container.map(container::written),
         }
     }
 }
@@ -166,6 +180,7 @@ mod tests {
                 command: vec!["python".into(), "a b".into()],
                 environment: vec![("A".into(), "1".into()), ("B".into(), "".into())],
                 workdir: "/home".into(),
+                container: None,
             },
             terms: JobTerms {
                 max_runtime: Some(Duration::from_secs(5)),

@@ -1,6 +1,8 @@
 //! Conversions of jobs, their members and states.
 
-use tranche_domain::jobs::{Cpus, JobKind, JobState, JobView, MemberView};
+use tranche_domain::jobs::{
+    ContainerMount, Cpus, ImageName, JobKind, JobState, JobView, MemberView, PublishedPort,
+};
 
 use crate::mirror::{enumeration, field, mirror};
 use crate::v1;
@@ -10,13 +12,16 @@ enumeration! { JobState = v1::JobState, JobState: Pending, Creating, Running, St
 field! {
     Cpus = u32: |cpus| cpus.milli(), cpus.try_into()?;
     JobKind = bool: |kind| kind == Self::Interactive, if kind { Self::Interactive } else { Self::Training };
+    ImageName = String: |image| image.into(), image.parse()?;
+    PublishedPort = String: |port| port.to_string(), port.parse()?;
+    ContainerMount = String: |mount| mount.to_string(), mount.parse()?;
 }
 
 mirror! {
     JobView = v1::JobView {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
         submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after, queue_position, queue_length,
-        starts_after_ms, starts_within_ms;
+        starts_after_ms, starts_within_ms, image, ports, mounts;
         kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us, memory: memory_bytes,
         compute: compute, cpus: cpus_milli, host_memory: host_memory_bytes
     }
@@ -77,6 +82,9 @@ mod tests {
             queue_length: Some(3),
             starts_after_ms: Some(4),
             starts_within_ms: Some(5),
+            image: Some("a/b:c".parse().unwrap()),
+            ports: vec!["80:8888".parse().unwrap()],
+            mounts: vec!["/a:/b:ro".parse().unwrap()],
         };
         assert_eq!(JobView::try_from(v1::JobView::from(job.clone())), Ok(job));
     }

@@ -82,6 +82,7 @@ impl Crowd {
             command: ["sleep", "1000000"].map(String::from).to_vec(),
             environment: std::iter::once(path).chain((0..30).map(variable)).collect(),
             workdir: "/".into(),
+            container: None,
         };
         let (farewell, host) = (TerminationPolicy::DEFAULT, HostLimits::default());
         let terms = JobTerms { max_runtime: None, retries: 0, farewell, host };

@@ -15,7 +15,7 @@ pub(super) struct Engine {
 
 /// Script of each call, which mounts the first argument at `/run` in a mount namespace of its own.
 ///
-/// podman reads CDI documents there, and keeps its records of running containers. Other mounts stay as they are.
+/// podman reads CDI documents there. Other mounts stay as they are.
 const OWN_RUN: &str = r#"mount --bind "$0" /run && exec "$@""#;
 
 /// Configuration of podman with Debian's runc, as crun requires cgroups of version 2.
@@ -46,15 +46,8 @@ impl Engine {
         fs::set_permissions(node.dir(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(node.gpus(), fs::Permissions::from_mode(0o666)).unwrap();
         let mut engine = Self { node };
-        for folder in ["podman/run/cdi", "podman/storage", "podman/tmp"] {
-            fs::create_dir_all(engine.path(folder)).unwrap();
-        }
-        fs::write(engine.path("podman/containers.conf"), CONFIGURATION).unwrap();
-        let storage = format!(
-            "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/storage\"\ngraphroot = {:?}\n",
-            engine.path("podman/storage")
-        );
-        fs::write(engine.path("podman/storage.conf"), storage).unwrap();
+        fs::create_dir_all(engine.documents()).unwrap();
+        write_configuration(&engine.path("podman"));
         engine.node.configure(&format!("cdi_dir = {:?}\n{configuration}", engine.documents()));
         engine.node.start_daemon();
         Some(engine)
@@ -73,13 +66,8 @@ impl Engine {
     pub(super) fn podman(&self, arguments: &[&str]) -> Command {
         let mut command = self.node.command("unshare");
         command.args(["-m", "sh", "-c", OWN_RUN]).arg(self.path("podman/run")).arg("podman");
-        command.args(["--tmpdir", "/run/libpod"]);
         command.args(arguments);
-        command.env("CONTAINERS_CONF", self.path("podman/containers.conf"));
-        command.env("CONTAINERS_STORAGE_CONF", self.path("podman/storage.conf"));
-        command.env("TMPDIR", self.path("podman/tmp"));
-        // The simulated driver is for the node's own programs.
-        command.env_remove("LD_LIBRARY_PATH");
+        configure(&mut command, &self.path("podman"));
         command
     }
 
@@ -101,43 +89,21 @@ impl Engine {
     /// Makes an image of a folder.
     #[track_caller]
     pub(super) fn import(&self, image: &Image) {
-        let archive = self.path(&format!("{}.tar", image.name));
-        let mut tar = Command::new("tar");
-        tar.arg("-C").arg(&image.root).arg("-cf").arg(&archive).arg(".");
-        self.node.run(&mut tar).success();
-        self.node
-            .run(&mut self.podman(&["import", "-q", &archive.display().to_string(), image.name]))
-            .success();
+        let archive = image.archive(&self.node).display().to_string();
+        self.node.run(&mut self.podman(&["import", "-q", &archive, image.name])).success();
     }
 
     /// An image with the libraries and programs of this machine that a tenant needs, and a static shell.
     #[track_caller]
     pub(super) fn glibc(&self) -> Image {
-        let image = self.image("glibc");
-        for program in [Tenant::program(), self.node.stage().workload()] {
-            image.add_with_libraries(&program);
-        }
+        let image = Image::glibc(&self.node);
         self.import(&image);
         image
     }
 
     /// An image with a static shell and the folders that runtimes expect.
     pub(super) fn image(&self, name: &'static str) -> Image {
-        let root = self.path(&format!("image-{name}"));
-        for folder in
-            ["usr/bin", "usr/lib/x86_64-linux-gnu", "usr/lib64", "etc", "tmp", "dev", "proc", "sys", "run"]
-        {
-            fs::create_dir_all(root.join(folder)).unwrap();
-        }
-        for folder in ["bin", "lib", "lib64"] {
-            symlink(format!("usr/{folder}"), root.join(folder)).unwrap();
-        }
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
-        fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
-        let image = Image { name, root };
-        image.add(&busybox().unwrap(), "usr/bin/busybox");
-        symlink("busybox", image.root.join("usr/bin/sh")).unwrap();
-        image
+        Image::of_shell(&self.node, name)
     }
 }
 
@@ -154,6 +120,45 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// A folder with the libraries and programs of this machine that a tenant needs, and a static shell.
+    #[track_caller]
+    pub(super) fn glibc(node: &Node) -> Self {
+        let image = Self::of_shell(node, "glibc");
+        for program in [Tenant::program(), node.stage().workload()] {
+            image.add_with_libraries(&program);
+        }
+        image
+    }
+
+    /// A folder with a static shell and the folders that runtimes expect.
+    pub(super) fn of_shell(node: &Node, name: &'static str) -> Self {
+        let root = node.dir().join(format!("image-{name}"));
+        for folder in
+            ["usr/bin", "usr/lib/x86_64-linux-gnu", "usr/lib64", "etc", "tmp", "dev", "proc", "sys", "run"]
+        {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for folder in ["bin", "lib", "lib64"] {
+            symlink(format!("usr/{folder}"), root.join(folder)).unwrap();
+        }
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
+        fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+        let image = Self { name, root };
+        image.add(&busybox().unwrap(), "usr/bin/busybox");
+        symlink("busybox", image.root.join("usr/bin/sh")).unwrap();
+        image
+    }
+
+    /// An archive of the folder, for `podman import`.
+    #[track_caller]
+    pub(super) fn archive(&self, node: &Node) -> PathBuf {
+        let archive = node.dir().join(format!("{}.tar", self.name));
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(&self.root).arg("-cf").arg(&archive).arg(".");
+        node.run(&mut tar).success();
+        archive
+    }
+
     pub(super) const fn name(&self) -> &str {
         self.name
     }
@@ -179,8 +184,27 @@ impl Image {
     }
 }
 
+/// Writes podman's configuration into a folder, in which its files will be.
+pub(super) fn write_configuration(folder: &Path) {
+    fs::create_dir_all(folder.join("tmp")).unwrap();
+    let containers = format!("{CONFIGURATION}tmp_dir = {:?}\n", folder.join("libpod"));
+    fs::write(folder.join("containers.conf"), containers).unwrap();
+    let (state, storage) = (folder.join("state"), folder.join("storage"));
+    let storage = format!("[storage]\ndriver = \"vfs\"\nrunroot = {state:?}\ngraphroot = {storage:?}\n");
+    fs::write(folder.join("storage.conf"), storage).unwrap();
+}
+
+/// Sets the variables by which podman finds that configuration.
+pub(super) fn configure(command: &mut Command, folder: &Path) {
+    command.env("CONTAINERS_CONF", folder.join("containers.conf"));
+    command.env("CONTAINERS_STORAGE_CONF", folder.join("storage.conf"));
+    command.env("TMPDIR", folder.join("tmp"));
+    // The simulated driver is for the node's own programs.
+    command.env_remove("LD_LIBRARY_PATH");
+}
+
 /// First requirement of these tests that this machine does not meet, if any.
-fn missing() -> Option<&'static str> {
+pub(super) fn missing() -> Option<&'static str> {
     let works = |words: &[&str]| {
         Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
     };

@@ -7,6 +7,7 @@ mod documents;
 mod engine;
 mod identity;
 mod images;
+mod jobs;
 
 use e2e::{CudaError, Kind, Tenant, eventually};
 use engine::Engine;
