@@ -19,13 +19,13 @@ use crate::cli::{JobChange, NotifyArgs};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::jobs::project;
-use message::{Report, change, subject};
+use message::{ChangeReport, change, subject};
 
 /// Pause before another attempt to reach a daemon that has gone.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Progress of the notifications.
-struct Follower<'a> {
+struct JobFollower<'a> {
     args: &'a NotifyArgs,
     socket: &'a Path,
     project: Option<ProjectName>,
@@ -48,7 +48,8 @@ pub fn notify(args: &NotifyArgs, socket: &Path) -> Result<(), Failure> {
     };
     let left = args.jobs.iter().cloned().collect();
     let began_unix_ms = unix_ms(SystemTime::now());
-    let mut follower = Follower { args, socket, project, left, last: (0, 0), began_unix_ms, undelivered: 0 };
+    let mut follower =
+        JobFollower { args, socket, project, left, last: (0, 0), began_unix_ms, undelivered: 0 };
     follower.check_ended(&mut daemon)?;
     while !named || !follower.left.is_empty() {
         if let Err(failure) = follower.follow(&mut daemon) {
@@ -81,7 +82,7 @@ fn unix_ms(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Follower<'_> {
+impl JobFollower<'_> {
     /// Reports named jobs that have ended already.
     fn check_ended(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
         let Some(project) = self.project.clone() else { return Ok(()) };
@@ -142,7 +143,7 @@ impl Follower<'_> {
         time_unix_ms: u64,
     ) {
         if self.args.on.contains(&change) {
-            let report = Report::new(change, job, member, evidence, time_unix_ms);
+            let report = ChangeReport::new(change, job, member, evidence, time_unix_ms);
             for error in delivery::deliver(self.args, &report) {
                 eprintln!("tranche: not reported: {}: {error}", report.text);
                 self.undelivered += 1;

@@ -44,7 +44,7 @@ mod wait;
 pub use amount::{BadAmount, MilliGpus};
 pub use container::{BadContainer, ContainerMount, ContainerSpec, ImageName, PublishedPort, PullPolicy};
 pub use decision::Action;
-pub use forecast::{Progress, QueuePosition, RuntimeRange, StartRange};
+pub use forecast::{MemberProgress, QueuePosition, RuntimeRange, StartRange};
 pub use host_limits::{BadCpus, Cpus, HostLimits};
 pub use job::{Job, JobId, JobKind, JobSpec, MemberId};
 pub use limits::{MemberActivity, Overdue};

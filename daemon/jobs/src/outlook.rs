@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tranche_domain::jobs::{
-    JobId, JobKind, JobView, MemberId, Progress, ProjectName, QuotaScheduler, RuntimeRange,
+    JobId, JobKind, JobView, MemberId, MemberProgress, ProjectName, QuotaScheduler, RuntimeRange,
 };
 
 use crate::clock::Now;
@@ -64,11 +64,11 @@ impl Outlook {
         view.starts_within_ms = range.latest.map(millis);
     }
 
-    fn runtime(&self, member: MemberId, progress: Progress) -> RuntimeRange {
+    fn runtime(&self, member: MemberId, progress: MemberProgress) -> RuntimeRange {
         let Some(job) = self.jobs.get(&member.job) else { return RuntimeRange::UNKNOWN };
         let elapsed = match progress {
-            Progress::Running => job.elapsed.get(&member.index).copied().unwrap_or_default(),
-            Progress::Starting => Duration::ZERO,
+            MemberProgress::Running => job.elapsed.get(&member.index).copied().unwrap_or_default(),
+            MemberProgress::Starting => Duration::ZERO,
         };
         let known = self.runtimes.get(&job.key).map_or(&[][..], Vec::as_slice);
         remaining(known, elapsed, job.limit)

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::message::Report;
+use super::message::ChangeReport;
 use crate::cli::NotifyArgs;
 
 /// Places of the program that takes mail on a Unix system.
@@ -83,7 +83,7 @@ fn is_address(text: &str) -> bool {
 /// Delivers a report to each receiver; returns the last error of each that did not take it.
 ///
 /// A command is run once, as it may have done a part of its work.
-pub(super) fn deliver(args: &NotifyArgs, report: &Report) -> Vec<DeliveryError> {
+pub(super) fn deliver(args: &NotifyArgs, report: &ChangeReport) -> Vec<DeliveryError> {
     let command = args.command.as_deref().map(|command| run(command, report));
     let webhook = args.webhook.as_deref().map(|url| attempt(|| post(url, report)));
     let mail = args.mail.as_deref().map(|address| attempt(|| send(address, report)));
@@ -100,7 +100,7 @@ fn attempt(deliver: impl Fn() -> Result<(), DeliveryError>) -> Result<(), Delive
     deliver()
 }
 
-fn run(command: &str, report: &Report) -> Result<(), DeliveryError> {
+fn run(command: &str, report: &ChangeReport) -> Result<(), DeliveryError> {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]);
     shell.env("TRANCHE_CHANGE", report.change).env("TRANCHE_REASON", &report.reason);
@@ -108,7 +108,7 @@ fn run(command: &str, report: &Report) -> Result<(), DeliveryError> {
     feed(shell, command, &serde_json::to_vec(report)?)
 }
 
-fn post(url: &str, report: &Report) -> Result<(), DeliveryError> {
+fn post(url: &str, report: &ChangeReport) -> Result<(), DeliveryError> {
     let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
     let sent = ureq::Agent::new_with_config(config)
         .post(url)
@@ -126,7 +126,7 @@ fn without_secrets(url: &str) -> String {
     format!("{scheme}://{host}")
 }
 
-fn send(address: &str, report: &Report) -> Result<(), DeliveryError> {
+fn send(address: &str, report: &ChangeReport) -> Result<(), DeliveryError> {
     let program = sendmail()?;
     let mut mail = Command::new(program);
     mail.args(["-i", "--", address]);

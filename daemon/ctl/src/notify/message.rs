@@ -10,7 +10,7 @@ use crate::cli::JobChange;
 
 /// Report of a change of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Report {
+pub(super) struct ChangeReport {
     /// Sentence with all of the report.
     pub(super) text: String,
     /// `started`, `preempted`, `succeeded` or `failed`.
@@ -44,7 +44,7 @@ pub(super) fn change(event: &Event, job: &JobView) -> Option<JobChange> {
     }
 }
 
-impl Report {
+impl ChangeReport {
     pub(super) fn new(
         change: JobChange,
         job: &JobView,
@@ -107,11 +107,11 @@ mod tests {
             reason: "exited\nwith\x1b[2J 3".into(),
             ..sample::job("a", "b")
         };
-        let report = Report::new(JobChange::Ended, &job, Some(0), "", 5);
+        let report = ChangeReport::new(JobChange::Ended, &job, Some(0), "", 5);
         assert!(report.text.starts_with("job b of project a failed on "), "{}", report.text);
         assert!(!report.text.contains(char::is_control), "{:?}", report.text);
         let many = JobView { completions: 3, ..job };
-        let report = Report::new(JobChange::Preempted, &many, Some(2), "for c", 5);
+        let report = ChangeReport::new(JobChange::Preempted, &many, Some(2), "for c", 5);
         assert!(report.text.contains("job b of project a, member 2, was preempted on "), "{}", report.text);
         assert!(report.text.ends_with(": for c"));
     }

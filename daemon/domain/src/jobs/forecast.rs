@@ -39,9 +39,9 @@ pub struct RuntimeRange {
     pub most: Option<Duration>,
 }
 
-/// Progress of a member when its runtime is estimated.
+/// MemberProgress of a member when its runtime is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum MemberProgress {
     /// Started, with a part of its runtime behind it.
     Running,
     /// Not started, or to start over.
@@ -66,7 +66,11 @@ impl QuotaScheduler {
     /// Range of the time until the next member of a pending job starts.
     ///
     /// `runtime` gives the remaining runtime of a member that runs, and the whole one of a member that starts later.
-    pub fn forecast(&self, id: JobId, runtime: impl Fn(MemberId, Progress) -> RuntimeRange) -> StartRange {
+    pub fn forecast(
+        &self,
+        id: JobId,
+        runtime: impl Fn(MemberId, MemberProgress) -> RuntimeRange,
+    ) -> StartRange {
         StartRange {
             earliest: self.clone().play(id, |member, progress| Some(runtime(member, progress).least)),
             latest: self.clone().play(id, |member, progress| runtime(member, progress).most),
@@ -77,14 +81,14 @@ impl QuotaScheduler {
     fn play(
         mut self,
         id: JobId,
-        runtime: impl Fn(MemberId, Progress) -> Option<Duration>,
+        runtime: impl Fn(MemberId, MemberProgress) -> Option<Duration>,
     ) -> Option<Duration> {
         let (mut now, mut ends) = (Duration::ZERO, BTreeSet::new());
         for (member, binding) in &self.bindings {
             let left = match binding.phase {
                 Phase::Claimed => continue,
                 Phase::Stopping => Some((Duration::ZERO, false)),
-                Phase::Running => runtime(*member, Progress::Running).map(|left| (left, true)),
+                Phase::Running => runtime(*member, MemberProgress::Running).map(|left| (left, true)),
             };
             ends.extend(left.map(|(left, completed)| (left, *member, completed)));
         }
@@ -93,7 +97,7 @@ impl QuotaScheduler {
                 match action {
                     Action::Start { member, .. } if member.job == id => return Some(now),
                     Action::Start { member, .. } => {
-                        let length = runtime(member, Progress::Starting);
+                        let length = runtime(member, MemberProgress::Starting);
                         ends.extend(length.map(|length| (now.saturating_add(length), member, true)));
                     }
                     Action::Stop { member, .. } => {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::jobs::{Progress, QueuePosition, RuntimeRange, StartRange};
+use crate::jobs::{MemberProgress, QueuePosition, RuntimeRange, StartRange};
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
@@ -22,10 +22,10 @@ fn start_is_after_the_end_of_what_is_in_the_way() {
     let second = world.submit("a", "second", "1", JobKind::Training);
     let third = world.submit("a", "third", "1", JobKind::Training);
     let runtime = |member: MemberId, progress| match (member.job, progress) {
-        (job, Progress::Running) if job == first => {
+        (job, MemberProgress::Running) if job == first => {
             RuntimeRange { least: minutes(1), most: Some(minutes(5)) }
         }
-        (job, Progress::Starting) if job == second => {
+        (job, MemberProgress::Starting) if job == second => {
             RuntimeRange { least: minutes(10), most: Some(minutes(20)) }
         }
         other => panic!("{other:?} is not in the way"),

@@ -75,7 +75,7 @@ fn invalid_size_is_refused_before_any_request() {
     }
     misspelt(
         &submit_sleep(&node, &["Job_1", "-g", "1"]),
-        "invalid value 'Job_1' for '<NAME>': \"Job_1\" is not the name of a job: use 1 to 31 of a-z, 0-9 and '-', beginning \
+        "invalid value 'Job_1' for '[NAME]': \"Job_1\" is not the name of a job: use 1 to 31 of a-z, 0-9 and '-', beginning \
          and ending with a letter or digit",
     );
     misspelt(&submit(&node, &["j", "-g", "1"]), "the following required arguments were not provided:");
