@@ -85,8 +85,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Half a GPU, 4 processors and 16 GiB of memory, in the project's turn",
             ),
             (
-                "tranche submit notebook -p vision -g 1/4 --interactive -- jupyter lab",
-                "A notebook within the project's quota; `tranche list` shows its address",
+                "tranche submit lab -i docker.io/jupyter/base-notebook -g 1 --interactive --port 8888",
+                "A notebook in a container; its address opens from other machines",
             ),
             (
                 "tranche submit sweep --memory 12Gi --parallelism 4 --completions 100 -- ./trial.sh",
@@ -113,10 +113,6 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             (
                 "tranche notify train --on ended --command './publish.sh $TRANCHE_CHANGE'",
                 "A command with succeeded or failed as its argument",
-            ),
-            (
-                "tranche submit lab -i docker.io/jupyter/base-notebook -g 1 --interactive --port 8888",
-                "A notebook in a container; its address opens from other machines",
             ),
         ],
     ),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tranche_domain::jobs::{JobName, ProjectName, Submission};
+use tranche_domain::jobs::{JobName, LaunchSpec, ProjectName, Submission};
 
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -31,13 +31,21 @@ pub(super) fn submit_named<T>(
     }
     let mut left = ATTEMPTS;
     loop {
-        let name = free_name(daemon, &submission.spec.project, &submission.launch.command)?;
+        let name = free_name(daemon, &submission.spec.project, &words(&submission.launch))?;
         left -= 1;
         match submit(daemon, named(name)) {
             Err(Failure::Refused(status)) if status.code() == tonic::Code::AlreadyExists && left > 0 => {}
             done => return done,
         }
     }
+}
+
+/// The command, or the last part of the image's repository where the image has the command.
+fn words(launch: &LaunchSpec) -> Vec<String> {
+    let image = launch.container.as_ref().filter(|_| launch.command.is_empty());
+    let Some(image) = image.map(|container| container.image.as_str()) else { return launch.command.clone() };
+    let last = image.rsplit('/').next().unwrap_or(image);
+    vec![last.split([':', '@']).next().unwrap_or(last).to_owned()]
 }
 
 /// Name that no job of the project has.
@@ -75,11 +83,35 @@ fn base(command: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tranche_domain::jobs::{ContainerSpec, PullPolicy};
+
     use super::*;
 
     fn name(command: &[&str], taken: &[&str]) -> String {
         let command: Vec<String> = command.iter().map(ToString::to_string).collect();
         generated(&command, &taken.iter().map(|name| name.parse().unwrap()).collect()).to_string()
+    }
+
+    #[test]
+    fn job_without_a_command_is_named_after_its_image() {
+        let container = |image: &str| ContainerSpec {
+            image: image.parse().unwrap(),
+            mounts: Vec::new(),
+            ports: Vec::new(),
+            shm: None,
+            pull: PullPolicy::Missing,
+            workdir: None,
+            engine: Vec::new(),
+        };
+        let mut launch = LaunchSpec {
+            command: Vec::new(),
+            environment: Vec::new(),
+            workdir: "/".into(),
+            container: Some(container("localhost:5000/jupyter/base-notebook:v1.2")),
+        };
+        assert_eq!(generated(&words(&launch), &BTreeSet::new()).as_str(), "base-notebook");
+        launch.command = vec!["python".into(), "train.py".into()];
+        assert_eq!(generated(&words(&launch), &BTreeSet::new()).as_str(), "train");
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn invalid_size_is_refused_before_any_request() {
     misspelt(&submit(&node, &["j", "-g", "1"]), "the following required arguments were not provided:");
     refuses(
         &submit(&node, &["j", "-g", "1", "--", ""]),
-        "a job of no command was submitted: say what it is to run after --",
+        "a job of no command was submitted: say what it is to run after --, or give an --image that has one",
     );
     assert_eq!(jobs(&node).len(), 0);
 }
