@@ -12,8 +12,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tranche_domain::event::Event;
-use tranche_domain::jobs::{JobName, JobView, ProjectName};
+use tranche_domain::event::{Event, EventKind};
+use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName};
 
 use crate::cli::{JobChange, NotifyArgs};
 use crate::client::Daemon;
@@ -23,6 +23,8 @@ use message::{ChangeReport, change, subject};
 
 /// Pause before another attempt to reach a daemon that has gone.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Interval at which the end of a deleted job is looked for.
+const STOPPING_PAUSE: Duration = Duration::from_millis(200);
 
 /// Progress of the notifications.
 struct JobFollower<'a> {
@@ -59,8 +61,11 @@ pub fn notify(args: &NotifyArgs, socket: &Path) -> Result<(), Failure> {
             break;
         }
         daemon = reconnected(socket);
-        // The events of jobs that ended meanwhile may be forgotten.
-        follower.check_ended(&mut daemon)?;
+        // The events of jobs that ended or were deleted meanwhile may be forgotten.
+        let caught_up = follower.drop_deleted(&mut daemon).and_then(|()| follower.check_ended(&mut daemon));
+        if let Err(failure) = caught_up {
+            eprintln!("tranche: {failure}");
+        }
     }
     match follower.undelivered {
         0 => Ok(()),
@@ -110,22 +115,48 @@ impl JobFollower<'_> {
         if known || event.time_unix_ms < self.began_unix_ms {
             return Ok(());
         }
+        self.look(event, lookup)?;
+        // Only now, so that an event whose job could not be looked up is handled after the next connection.
         self.last = (event.seq, event.time_unix_ms);
+        Ok(())
+    }
+
+    fn look(&mut self, event: &Event, lookup: &mut Daemon) -> Result<(), Failure> {
+        if event.kind == EventKind::JobDeleted {
+            return self.drop_deleted(lookup);
+        }
         let Some((project, name, member)) = subject(event) else { return Ok(()) };
         let other = self.project.as_ref().is_some_and(|own| *own != project);
         if other || !self.args.jobs.is_empty() && !self.left.contains(&name) {
             return Ok(());
         }
-        // A job that was deleted has nothing more to report.
-        let Ok(jobs) = lookup.jobs(Some(&project), Some(&name)) else {
-            self.left.remove(&name);
-            return Ok(());
+        let Some(jobs) = found(lookup.jobs(Some(&project), Some(&name)))? else {
+            return self.drop_deleted(lookup);
         };
         let of_user = |job: &&JobView| self.args.all || self.is_named() || job.uid == own_uid();
         if let Some(job) = jobs.iter().find(of_user)
             && let Some(change) = change(event, job)
         {
             self.report(change, job, Some(member), &event.evidence, event.time_unix_ms);
+        }
+        Ok(())
+    }
+
+    /// Drops named jobs that were deleted, as they have nothing more to report.
+    fn drop_deleted(&mut self, lookup: &mut Daemon) -> Result<(), Failure> {
+        let Some(project) = self.project.clone() else { return Ok(()) };
+        for name in self.left.clone() {
+            // A deleted job stops before it is gone, and no event follows.
+            while let Some(jobs) = found(lookup.jobs(Some(&project), Some(&name)))? {
+                if jobs.iter().all(|job| job.state != JobState::Stopping) {
+                    break;
+                }
+                sleep(STOPPING_PAUSE);
+            }
+            if found(lookup.jobs(Some(&project), Some(&name)))?.is_none() {
+                eprintln!("tranche: job {name} of project {project} was deleted");
+                self.left.remove(&name);
+            }
         }
         Ok(())
     }
@@ -152,6 +183,15 @@ impl JobFollower<'_> {
         if change == JobChange::Ended {
             self.left.remove(&job.name);
         }
+    }
+}
+
+/// The answer, or `None` where the job does not exist.
+fn found<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Failure::Refused(status)) if status.code() == tonic::Code::NotFound => Ok(None),
+        Err(failure) => Err(failure),
     }
 }
 

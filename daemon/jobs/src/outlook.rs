@@ -32,7 +32,7 @@ struct JobInTheWay {
 }
 
 impl Outlook {
-    /// The outlook of a job that has not just come; the next decision is made without it otherwise.
+    /// The outlook of a job; `None` if it has ended, or no decision was made since it came.
     pub(crate) fn of(state: &ControllerState, id: JobId, now: Now) -> Option<Self> {
         if state.fresh.contains(&id) || !state.scheduler.jobs().contains_key(&id) {
             return None;

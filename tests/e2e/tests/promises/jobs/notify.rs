@@ -74,6 +74,22 @@ fn changes_of_jobs_are_reported_to_a_command_and_a_webhook() {
 }
 
 #[test]
+fn following_ends_with_the_deletion_of_a_job() {
+    let node = node("v100x8", "8");
+    submit(&node, &["gone", "-g", "0.5", "--", "sleep", "1000"]).success();
+    until(&node, "gone", "running");
+    let mut notify = node.command(node.stage().command());
+    notify.args(["notify", "gone", "--on", "ended", "--command", "echo unexpected"]);
+    let notify = notify.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    node.tranche(&["delete", "gone"]).success();
+    let output = notify.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("job gone of project a was deleted"), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
 fn receiver_that_cannot_work_is_refused_before_anything_is_followed() {
     let node = node("v100x8", "8");
     let notify = |words: &[&str]| node.tranche(&[&["notify"], words].concat());
