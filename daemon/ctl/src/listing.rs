@@ -93,23 +93,12 @@ impl<T: Serialize> Listing<T> {
         if self.entries.is_empty() {
             page.line(self.empty);
         } else {
-            let shown = self.shown(canvas);
-            let of = |entry: &Entry<T>| {
-                let cells = entry.cells.iter().zip(&shown).filter(|(_, shown)| **shown);
-                cells.map(|(cell, _)| cell.clone()).collect()
-            };
-            let columns = self.columns.iter().zip(&shown).filter(|(_, shown)| **shown);
-            let columns: Vec<Column> = columns.map(|(column, _)| *column).collect();
-            page.table(&columns, &self.entries.iter().map(of).collect::<Vec<_>>());
+            page.table(
+                &self.columns,
+                &self.entries.iter().map(|entry| entry.cells.clone()).collect::<Vec<_>>(),
+            );
         }
         page
-    }
-
-    /// For each column, true if it is drawn: in a terminal, an optional one needs a value.
-    fn shown(&self, canvas: Canvas) -> Vec<bool> {
-        let has_value = |at: usize| self.entries.iter().any(|entry| entry.cells[at].text() != "-");
-        let columns = self.columns.iter().enumerate();
-        columns.map(|(at, column)| canvas.width.is_none() || !column.is_optional() || has_value(at)).collect()
     }
 
     fn names(&self) -> String {

@@ -23,7 +23,7 @@ const COLUMNS: [Column; 14] = [
     Column::right("CPUs").wide(),
     Column::right("Host memory").wide(),
     Column::left("Devices").cut(7),
-    Column::left("Image").optional(),
+    Column::left("Image").wide(),
     Column::prose("Reason"),
 ];
 

@@ -63,16 +63,6 @@ impl Column {
         Self { fit: Fit::Cut(least), ..self }
     }
 
-    /// The column, left out first where there is no room, and in terminals where it has no value.
-    pub const fn optional(self) -> Self {
-        self.drop(0)
-    }
-
-    /// Tests if the column is optional.
-    pub const fn is_optional(self) -> bool {
-        matches!(self.fit, Fit::Drop(0))
-    }
-
     /// The column, left out where there is no room; those with lower numbers first.
     pub const fn drop(self, order: u8) -> Self {
         Self { fit: Fit::Drop(order), ..self }

@@ -23,7 +23,7 @@ use crate::account::Barred;
 use crate::log::Log;
 use crate::status_file::StatusFile;
 use crate::supervision::Site;
-use crate::tickets::{LaunchTicket, MemberRecord, Tickets, now_unix_s};
+use crate::tickets::{LaunchTicket, MemberRecord, NoRecord, Tickets, now_unix_s};
 use crate::{identity, leftovers, limits, member, pam};
 
 /// The library that attaches a program to its slice, installed beside this program.
@@ -100,7 +100,7 @@ fn admit(start: &Start, tickets: &Tickets) -> Result<(LaunchTicket, MemberRecord
     ticket.account.again(ticket.uid)?;
     pam::permits(&ticket.account.name)?;
     let record = tickets.member(&ticket, start.index).map_err(unreadable)?;
-    Ok((ticket, record.map_err(Barred::ForGood)?))
+    Ok((ticket, record.map_err(|no| Barred::ForGood(no.into_reason()))?))
 }
 
 /// Removes what a killed runner left of a member's container, as the ticket's user.
@@ -116,8 +116,8 @@ fn remove(removal: &Removal, tickets: &Tickets) -> Result<LaunchAnswer, Barred> 
     let record = tickets.member(&ticket, removal.index).map_err(failed)?;
     let _unless_it_runs = match record {
         Ok(record) => Some(record),
-        Err(why) if why.contains("runs already") => return Err(Barred::ForNow(why)),
-        Err(_) => None,
+        Err(NoRecord::Runs(why)) => return Err(Barred::ForNow(why)),
+        Err(NoRecord::Over(_)) => None,
     };
     identity::become_account(&ticket.account.name, ticket.uid, ticket.gid).map_err(failed)?;
     let name = container_name(slice_of(attested, removal.index));

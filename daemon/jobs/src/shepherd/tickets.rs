@@ -206,10 +206,11 @@ impl Tickets {
         &self,
         ticket: &LaunchTicket,
         index: u32,
-    ) -> io::Result<Result<MemberRecord, String>> {
+    ) -> io::Result<Result<MemberRecord, NoRecord>> {
         if index >= ticket.attested.completions.get() {
             let count = ticket.attested.completions;
-            return Ok(Err(format!("the job has {count} members, and number {index} is none of them")));
+            let why = format!("the job has {count} members, and number {index} is none of them");
+            return Ok(Err(NoRecord::Over(why)));
         }
         let file = self.as_keeper(|folder| {
             let path = folder.join(ticket.id.as_str()).join(index.to_string());
@@ -217,7 +218,7 @@ impl Tickets {
             how.create(true).read(true).append(true).mode(0o600).custom_flags(O_NOFOLLOW).open(path)
         })?;
         let Ok(mut file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-            return Ok(Err(format!("member {index} runs already")));
+            return Ok(Err(NoRecord::Runs(format!("member {index} runs already"))));
         };
         let mut text = String::new();
         file.read_to_string(&mut text)?;
@@ -225,11 +226,30 @@ impl Tickets {
         let most = (ticket.attested.retries as usize).saturating_add(1 + SLACK);
         Ok(match () {
             () if text.lines().any(|line| line == MemberRecord::DONE) => {
-                Err(format!("member {index} has come to a good end, and does so once"))
+                Err(NoRecord::Over(format!("member {index} has come to a good end, and does so once")))
             }
-            () if failures >= most => Err(format!("member {index} has failed {failures} times")),
+            () if failures >= most => {
+                Err(NoRecord::Over(format!("member {index} has failed {failures} times")))
+            }
             () => Ok(MemberRecord(file)),
         })
+    }
+}
+
+/// Reason for which a member is not started, for its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoRecord {
+    /// Another job runner has the record.
+    Runs(String),
+    /// The member is not one that the ticket permits to start again.
+    Over(String),
+}
+
+impl NoRecord {
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Self::Runs(why) | Self::Over(why) => why,
+        }
     }
 }
 
@@ -388,7 +408,11 @@ mod tests {
         let ticket = ticket(1000);
         tickets.issue(&ticket).unwrap();
         let mut first = tickets.member(&ticket, 0).unwrap().unwrap();
-        let refused = |index| tickets.member(&ticket, index).unwrap().err().unwrap_or_default();
+        let refused = |index| {
+            let refused = tickets.member(&ticket, index).unwrap().err();
+            refused.map(NoRecord::into_reason).unwrap_or_default()
+        };
+        assert!(matches!(tickets.member(&ticket, 0).unwrap(), Err(NoRecord::Runs(_))));
         assert!(refused(0).contains("runs already"), "{}", refused(0));
         assert!(refused(2).contains("2 members"), "{}", refused(2));
         first.ended(true).unwrap();
