@@ -81,7 +81,7 @@ fn following_ends_with_the_deletion_of_a_job() {
     let mut notify = node.command(node.stage().command());
     notify.args(["notify", "gone", "--on", "ended", "--command", "echo unexpected"]);
     let notify = notify.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    thread::sleep(std::time::Duration::from_millis(500));
     node.tranche(&["delete", "gone"]).success();
     let output = notify.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
