@@ -155,7 +155,7 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::Project(
             ProjectRefusal::TooMuch { .. } | ProjectRefusal::InUse { .. } | ProjectRefusal::Implicit(_),
         )
-        | JobsError::Job(JobRefusal::AfterFailed(_))
+        | JobsError::Job(JobRefusal::AfterFailed(_) | JobRefusal::AfterService(_))
         | JobsError::Over(..)
         | JobsError::NoLimits(_)
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tranche_domain::compute::Priority;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, TerminationPolicy, UserSlice};
@@ -193,7 +192,7 @@ impl JobSite for Hands {
             memory,
             compute,
             limit: None,
-            priority: Priority::DEFAULT,
+            priority: spec.slice_priority(),
             latency: spec.latency,
             gang: spec.gang_of(slice.member.job),
             project: None,

@@ -14,6 +14,7 @@ mod looking;
 mod notify;
 mod output;
 mod quantity;
+mod service;
 mod size;
 mod slice;
 mod top;
@@ -28,6 +29,7 @@ pub use jobs::{
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
 pub use notify::{JobChange, NotifyArgs};
 pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
+pub use service::ServiceArgs;
 pub use size::{Mode, SizeArgs};
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
 pub use top::TopArgs;

@@ -26,15 +26,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use tranche_domain::jobs::{
-    HostLimits, JobKind, JobName, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberPart, ProjectName,
-    Size, Submission, TerminationPolicy,
+    HealthCheck, HealthTarget, HostLimits, JobKind, JobName, JobSpec, JobState, JobTerms, JobView,
+    LaunchSpec, MemberPart, ProjectName, ServiceSpec, Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_rpc::v1;
 
 use crate::cli::{
-    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, SizeArgs,
-    SubmitArgs,
+    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, ServiceArgs,
+    SizeArgs, SubmitArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -82,6 +82,7 @@ fn understood(daemon: &mut Daemon, args: &SubmitArgs, job: &JobView) -> Result<(
         ("--memory", args.memory.is_none() || job.memory.is_some()),
         ("--compute", args.compute.is_none() || job.compute.is_some()),
         ("--cpus", args.cpus.is_none() || job.cpus.is_some()),
+        ("--serve", !args.service.serve || job.service.is_some()),
         ("--mem", args.host_memory.is_none() || job.host_memory.is_some()),
     ];
     match taken.iter().find(|(_, is_taken)| !is_taken) {
@@ -112,7 +113,7 @@ fn warning(args: &SubmitArgs) -> Option<String> {
 }
 
 fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
-    let kind = if args.interactive { JobKind::Interactive } else { JobKind::Training };
+    let kind = if args.interactive || args.service.serve { JobKind::Interactive } else { JobKind::Training };
     let (size, part) = MemberPart::of(args.share.map(size).transpose()?, args.memory, args.compute)
         .map_err(tranche_rpc::BadMessage::from)?;
     let spec = JobSpec {
@@ -128,6 +129,7 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
         completions: args.completions.unwrap_or(args.parallelism),
         latency: args.latency,
         gang: args.gang,
+        service: service(&args.service)?,
     };
     let terms = JobTerms {
         max_runtime: args.max_runtime,
@@ -143,6 +145,16 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
     };
     let launch = LaunchSpec { command: args.command.clone(), environment, workdir, container };
     Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
+}
+
+/// The service that is asked for, if any.
+fn service(args: &ServiceArgs) -> Result<Option<ServiceSpec>, Failure> {
+    let check = |target: &HealthTarget| {
+        HealthCheck::new(target.clone(), args.health_interval, args.health_start)
+            .map_err(tranche_rpc::BadMessage::from)
+    };
+    let health = args.health.as_ref().map(check).transpose()?;
+    Ok(args.serve.then_some(ServiceSpec { health }))
 }
 
 fn size(share: Share) -> Result<Size, Failure> {

@@ -26,6 +26,8 @@ pub(crate) fn owners() -> Owners {
         starts: 1,
         started_unix_ms: Some(1_767_323_045_000),
         idle_ms: None,
+        healthy: None,
+        overdue: false,
     };
     let job = JobView { members: vec![member], ..job("vision", "train") };
     Owners::new([(1000, "ann".to_owned()), (1001, "bob".to_owned())].into_iter().collect(), &[job])
@@ -45,6 +47,7 @@ pub(crate) fn job(project: &str, name: &str) -> JobView {
         completions: NonZeroU32::MIN,
         latency: None,
         gang: false,
+        service: None,
     })
 }
 
@@ -60,6 +63,8 @@ pub(crate) fn jobs() -> Vec<JobView> {
         starts: 1,
         started_unix_ms: None,
         idle_ms,
+        healthy: None,
+        overdue: false,
     };
     let submitted_unix_ms = 1_767_000_000_000;
     let running = JobState::Running;

@@ -32,6 +32,7 @@ mod refusal;
 mod report;
 mod restore;
 mod scheduler;
+mod service;
 mod size;
 mod sizing;
 mod submission;
@@ -56,6 +57,7 @@ pub use refusal::{JobRefusal, MOST_JOBS_OF_A_USER, permit_another};
 pub use report::{Report, ReportKey, ReportQuery, ReportRow};
 pub use restore::SavedBinding;
 pub use scheduler::{Binding, Exit, Phase, QuotaScheduler};
+pub use service::{BadHealthCheck, HealthCheck, HealthTarget, ServiceSpec};
 pub use size::Size;
 pub use submission::{
     BadWarning, JobTerms, LaunchSpec, ProjectChange, Submission, TerminationPolicy, Warning,

@@ -185,6 +185,7 @@ impl<'a> Life<'a> {
             completions: count,
             latency: None,
             gang: false,
+            service: None,
         };
         let Ok(id) = self.state.scheduler.submit(spec.clone()) else { return };
         let farewell = TerminationPolicy { warning: None, grace: Duration::ZERO };

@@ -33,6 +33,9 @@ impl ControllerState {
         for name in names {
             let unknown = || JobRefusal::AfterUnknown(project.clone(), name.clone());
             let id = self.find(project, name).ok_or_else(unknown)?;
+            if self.entries.get(&id).is_some_and(|entry| entry.spec.service.is_some()) {
+                return Err(JobRefusal::AfterService(name.clone()));
+            }
             match self.predecessor(id) {
                 Predecessor::Unended => _ = unended.insert(id),
                 Predecessor::Succeeded => {}

@@ -107,6 +107,8 @@ pub(crate) struct StatusContent {
     pub(crate) shepherd: Option<ProcessId>,
     ran: bool,
     told: bool,
+    /// True once the service passed its check of health.
+    pub(crate) healthy: bool,
     outcome: Option<CommandOutcome>,
 }
 
@@ -124,6 +126,7 @@ impl StatusContent {
             StatusLine::Shepherd(process) => drop(self.shepherd.get_or_insert(process)),
             StatusLine::Ran => self.ran = true,
             StatusLine::Told => self.told = true,
+            StatusLine::Healthy => self.healthy = true,
             StatusLine::Ended(outcome) => drop(self.outcome.get_or_insert(outcome)),
         }
     }

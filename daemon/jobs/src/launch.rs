@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::de::DeserializeOwned;
-use tranche_domain::jobs::{ContainerSpec, HostLimits, LaunchSpec, TicketId};
+use tranche_domain::jobs::{ContainerSpec, HostLimits, LaunchSpec, ServiceSpec, TicketId};
 use tranche_domain::slice::ProcessId;
 
 use crate::cgroup::{CGROUPS, Delegated, NoLimits, check_controllers, own_cgroup};
@@ -46,6 +46,7 @@ pub(crate) struct StartRequest<'a> {
     pub(crate) index: u32,
     pub(crate) ticket: Option<&'a TicketId>,
     pub(crate) launch: &'a LaunchSpec,
+    pub(crate) service: Option<&'a ServiceSpec>,
 }
 
 /// A container that a lost job runner may have left.
@@ -201,7 +202,7 @@ const EARLIER: &str = "its limits of processors and memory are not set by this j
      install the one of the daemon's release";
 
 fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, StartRefusal> {
-    let StartRequest { setup, index, ticket, launch } = wanted;
+    let StartRequest { setup, index, ticket, launch, service } = wanted;
     let Some(ticket) = ticket else {
         return Err(StartRefusal { why: WITHOUT.into(), for_good: true });
     };
@@ -217,6 +218,7 @@ fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, 
         workdir: launch.workdir.clone(),
         limits: setup.limits,
         container: launch.container.clone(),
+        service: service.cloned(),
     }));
     match ask(&stream, &start, &[attempt, log]) {
         Ok(LaunchAnswer::Ready(ready)) => limited(ready, setup.limits, stream).map_err(StartRefusal::for_now),

@@ -31,6 +31,7 @@ mod record;
 mod report;
 mod requester;
 pub mod reserve;
+mod restart;
 mod restore;
 mod retain;
 pub mod runner_protocol;

@@ -3,7 +3,9 @@
 //! After a crash of the daemon the next one enters at [`Begin::Again`]; the status file shows how far the
 //! start came.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -17,7 +19,9 @@ use crate::controller::JobController;
 use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
 use crate::launch::{LeftBehind, StartRefusal, StartRequest};
 use crate::record::{JobRecord, Run};
+use crate::restart::PausedMember;
 use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
+use crate::sight::Sight;
 use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
 
@@ -32,6 +36,8 @@ pub(crate) enum Begin {
 
 /// Interval of polling for the identity of an earlier daemon's runner.
 const LOOK: Duration = Duration::from_millis(10);
+/// Interval of reading whether a service has become healthy.
+const HEALTH_LOOK: Duration = Duration::from_millis(500);
 /// Time beyond the termination policy after which a runner is killed with its slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -60,16 +66,21 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
     remove_container(&controller, &known, &run).await;
     controller.site.close(&known.slice).await;
     point("jobs: closed");
-    if let Run::Refused(why) = &run {
-        let pause = controller.state().refuse(member, why.clone());
-        // The wait also ends when the member has to stop.
-        let wait = tokio::time::timeout(pause, known.supervised.leave.notified());
-        let condition = JobCondition::NotStarted(known.slice.name.clone());
-        controller.site.set_condition(condition.clone(), format!("job {}: {why}", known.slice.name));
-        let _ = wait.await;
-        controller.site.clear_condition(condition);
+    let paused = controller.state().pause_after(member, &run, controller.now());
+    if let Some(paused) = paused {
+        pause(&controller, &known, &paused).await;
     }
     controller.left(member, run);
+}
+
+/// Waits until the member may be started again, or has to stop.
+async fn pause<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember, paused: &PausedMember) {
+    let wait = tokio::time::timeout(paused.pause(), known.supervised.leave.notified());
+    let condition = JobCondition::NotStarted(known.slice.name.clone());
+    let reason = paused.reason(Sight::Public);
+    controller.site.set_condition(condition.clone(), format!("job {}: {reason}", known.slice.name));
+    let _ = wait.await;
+    controller.site.clear_condition(condition);
 }
 
 /// Removes the container of a member whose runner was ended before it could. A container whose runner ended by itself
@@ -153,6 +164,7 @@ fn start<S: JobSite>(
         index: attempt.member.index,
         ticket: entry.ticket.as_ref(),
         launch: &launch,
+        service: entry.spec.service.as_ref(),
     })?;
     point("jobs: hailed");
     let own = own_environment(entry, attempt.member);
@@ -169,10 +181,11 @@ fn start<S: JobSite>(
             spec,
             document: controller.site.document(slice),
         }),
+        health: entry.spec.service.as_ref().and_then(|service| service.health.clone()),
     })?;
     point("jobs: ordered");
     let _ = supervised.shepherd.set(process);
-    controller.state().refused.remove(&attempt.member);
+    controller.state().paused.remove(&attempt.member);
     controller.record_event(attempt.member, What::Started);
     Ok(process)
 }
@@ -222,9 +235,22 @@ async fn watch<S: JobSite>(
         tokio::select! {
             () = controller.site.ended(shepherd) => {}
             () = known.supervised.leave.notified() => stop_runner(controller, known, shepherd).await,
+            never = observe_health(controller, known) => match never {},
         }
     }
     StatusContent::read(&controller.folders.attempt(known.attempt)).run()
+}
+
+/// Notes once the service has passed its check of health. Never returns.
+async fn observe_health<S: JobSite>(controller: &JobController<S>, known: &KnownMember) -> Infallible {
+    let path = controller.folders.attempt(known.attempt);
+    if known.entry.spec.service.as_ref().is_some_and(|service| service.health.is_some()) {
+        while !StatusContent::read(&path).healthy {
+            sleep(HEALTH_LOOK).await;
+        }
+        known.supervised.healthy.store(true, Ordering::Relaxed);
+    }
+    std::future::pending().await
 }
 
 fn is_leaving<S: JobSite>(controller: &JobController<S>, member: MemberId) -> bool {

@@ -1,13 +1,14 @@
 //! Views of single members.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use tranche_domain::id::GpuUuid;
-use tranche_domain::jobs::{JobState, MemberId, MemberView, Phase};
+use tranche_domain::jobs::{HealthCheck, JobState, MemberId, MemberView, Phase};
 
 use crate::record::{JobRecord, StoredMember};
 use crate::sight::Sight;
-use crate::state::ControllerState;
+use crate::state::{ControllerState, Supervised};
 
 /// The member without its reason.
 pub(crate) fn member(
@@ -27,28 +28,34 @@ pub(crate) fn member(
         reason: String::new(),
         gpus: indices.iter().filter_map(|uuid| gpus.get(uuid).copied()).collect(),
         slice: has.then(|| entry.slice(id)),
-        pid: state
-            .supervised
-            .get(&id)
-            .and_then(|supervised| supervised.shepherd.get())
-            .map(|shepherd| shepherd.pid),
+        pid: running(state, id).and_then(|supervised| supervised.shepherd.get()).map(|shepherd| shepherd.pid),
         starts: known.starts,
         started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
         idle_ms: None,
+        overdue: known.end.as_ref().is_some_and(|end| end.overdue),
+        healthy: (is == JobState::Running && health_check(state, id).is_some())
+            .then(|| is_healthy(state, id)),
     }
 }
 
 /// Reason for the member's state, within the requester's rights.
 pub(crate) fn reason(state: &ControllerState, id: MemberId, known: &StoredMember, sight: Sight) -> String {
-    let refused = || state.refused.get(&id).map(ToString::to_string);
+    let paused = || state.paused.get(&id).map(|paused| paused.reason(sight));
     let unseen =
         || state.scheduler.has_missing_gpu(id).then(|| "the driver does not tell of its GPU now".into());
+    let unhealthy = || {
+        let target = health_check(state, id).filter(|_| !is_healthy(state, id))?;
+        Some(match sight >= Sight::Project {
+            true => format!("its check of health at port {target} has not passed yet"),
+            false => "its check of health has not passed yet".into(),
+        })
+    };
     match &known.end {
         Some(end) if sight >= Sight::Project => end.why.clone(),
         Some(end) => end.public().into(),
         None => {
             let farewell = known.farewell.as_ref().map(ToString::to_string);
-            farewell.or_else(refused).or_else(unseen).unwrap_or_default()
+            farewell.or_else(paused).or_else(unseen).or_else(unhealthy).unwrap_or_default()
         }
     }
 }
@@ -66,9 +73,24 @@ fn member_state(
         (None, Some(Phase::Stopping)) => JobState::Stopping,
         (None, Some(Phase::Running)) if known.farewell.is_some() => JobState::Stopping,
         (None, Some(Phase::Running)) => {
-            let runs =
-                state.supervised.get(&id).is_some_and(|supervised| supervised.shepherd.get().is_some());
+            let runs = running(state, id).is_some_and(|supervised| supervised.shepherd.get().is_some());
             if runs { JobState::Running } else { JobState::Creating }
         }
     }
+}
+
+/// Supervision of a member that is not paused.
+fn running(state: &ControllerState, id: MemberId) -> Option<&Supervised> {
+    let supervised = state.supervised.get(&id).filter(|_| !state.paused.contains_key(&id));
+    supervised.map(AsRef::as_ref)
+}
+
+/// Check of a running service's health.
+fn health_check(state: &ControllerState, id: MemberId) -> Option<&HealthCheck> {
+    running(state, id)?;
+    state.entries.get(&id.job)?.spec.service.as_ref()?.health.as_ref()
+}
+
+fn is_healthy(state: &ControllerState, id: MemberId) -> bool {
+    running(state, id).is_some_and(|supervised| supervised.healthy.load(Ordering::Relaxed))
 }

@@ -247,7 +247,7 @@ impl<S: JobSite> JobController<S> {
         let slice = entry.slice(member);
         let counts_as_idle = self.site.idle(&slice).is_some_and(|idle| idle <= running);
         let did = MemberActivity { running, idle: self.site.unused(&slice).min(running), counts_as_idle };
-        project.overdue(entry.spec.kind, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
+        project.overdue(&entry.spec, entry.terms.max_runtime, did).map(|overdue| overdue.to_string())
     }
 
     /// Records an event about a member, with default evidence.

@@ -119,6 +119,9 @@ const LONGEST_REASON: usize = 1000;
 pub(crate) struct MemberEnd {
     pub(crate) success: bool,
     pub(crate) why: String,
+    /// True if a limit of time or idleness ended it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(crate) overdue: bool,
     /// Details with programs and paths of the owner, for peers with access to the job only.
     #[serde(default)]
     pub(crate) private: bool,
@@ -126,14 +129,14 @@ pub(crate) struct MemberEnd {
 
 impl MemberEnd {
     fn new(success: bool, why: String) -> Self {
-        Self { success, why, private: false }
+        Self { success, why, overdue: false, private: false }
     }
 
     /// Outcome of a command that failed or could not be started.
     fn bad(outcome: &CommandOutcome) -> Self {
-        let private = matches!(outcome, CommandOutcome::NotStarted(_));
+        let private = matches!(outcome, CommandOutcome::NotStarted(_) | CommandOutcome::Unhealthy(_));
         let why = cut(&outcome.to_string());
-        Self { success: false, why, private }
+        Self { success: false, why, overdue: false, private }
     }
 
     /// The reason without private details.
@@ -208,17 +211,22 @@ impl JobRecord {
 }
 
 impl StoredMember {
-    /// Evaluates a run: the final outcome, or `None` if the member is restarted.
-    pub(crate) fn judge(&mut self, run: Run, retries: u32) -> Option<MemberEnd> {
+    /// Evaluates a run: the final outcome, or `None` if the member is restarted. A service has neither success nor a bound
+    /// on its restarts.
+    pub(crate) fn judge(&mut self, run: Run, retries: u32, is_service: bool) -> Option<MemberEnd> {
         let end = match (run, self.farewell.clone()) {
-            (Run::Ended { outcome, told: false }, _) if outcome.is_success() => {
+            (Run::Ended { outcome, told: false }, _) if outcome.is_success() && !is_service => {
                 Some(MemberEnd::new(true, outcome.to_string()))
             }
             (_, Some(reason)) if reason.is_retryable() => None,
-            (_, Some(reason)) => Some(MemberEnd::new(false, reason.to_string())),
+            (_, Some(reason)) => {
+                let overdue = matches!(reason, StopReason::Overdue(_));
+                Some(MemberEnd { overdue, ..MemberEnd::new(false, reason.to_string()) })
+            }
             (Run::Barred(why), None) => Some(MemberEnd { private: true, ..MemberEnd::new(false, cut(&why)) }),
             // A stop request that the daemon did not send: the machine is shutting down.
             (Run::Never | Run::Refused(_) | Run::Ended { told: true, .. }, None) => None,
+            (Run::Ended { .. }, None) if is_service => None,
             (Run::Ended { outcome, .. }, None) => self.failed(&outcome, retries),
         };
         self.end.clone_from(&end);
@@ -268,19 +276,33 @@ mod tests {
     fn success_before_a_stop_request_is_final() {
         let preempted = StopReason::Preempted("a".parse().unwrap(), "j".parse().unwrap());
         let mut member = leaving(preempted.clone());
-        assert!(member.judge(ended(CommandOutcome::Exit(0), false), 0).is_some_and(|end| end.success));
+        assert!(member.judge(ended(CommandOutcome::Exit(0), false), 0, false).is_some_and(|end| end.success));
         let mut saved = leaving(preempted);
         assert_eq!(
-            saved.judge(ended(CommandOutcome::Exit(0), true), 0),
+            saved.judge(ended(CommandOutcome::Exit(0), true), 0, false),
             None,
             "it was told, saved where it was, and begins again"
         );
     }
 
     #[test]
+    fn service_restarts_whatever_its_end_until_it_is_deleted_or_overdue() {
+        let mut member = StoredMember::default();
+        for outcome in [CommandOutcome::Exit(0), CommandOutcome::Exit(1), CommandOutcome::Lost] {
+            assert_eq!(member.judge(ended(outcome, false), 0, true), None);
+        }
+        assert_eq!(member.judge(ended(CommandOutcome::Exit(0), true), 0, true), None);
+        let overdue =
+            leaving(StopReason::Overdue("idle".into())).judge(ended(CommandOutcome::Exit(0), false), 0, true);
+        assert!(overdue.is_some_and(|end| !end.success && end.overdue));
+        let deleted = leaving(StopReason::Deleted).judge(ended(CommandOutcome::Exit(0), false), 0, true);
+        assert!(deleted.is_some_and(|end| !end.overdue));
+    }
+
+    #[test]
     fn failed_member_restarts_within_its_retries() {
         let mut member = StoredMember::default();
-        let mut try_once = || member.judge(ended(CommandOutcome::Exit(1), false), 2);
+        let mut try_once = || member.judge(ended(CommandOutcome::Exit(1), false), 2, false);
         assert_eq!((try_once(), try_once()), (None, None));
         let end = try_once().unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "exited with status 1"));
@@ -289,31 +311,32 @@ mod tests {
     #[test]
     fn overdue_member_fails_with_a_reason() {
         let mut member = leaving(StopReason::Overdue("it ran for 60 s".into()));
-        let end = member.judge(ended(CommandOutcome::Signal(15), true), 5).unwrap();
+        let end = member.judge(ended(CommandOutcome::Signal(15), true), 5, false).unwrap();
         assert_eq!((end.success, end.why.as_str()), (false, "it ran for 60 s"));
     }
 
     #[test]
     fn externally_stopped_member_restarts() {
-        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Signal(15), true), 0), None);
-        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Exit(0), true), 0), None);
+        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Signal(15), true), 0, false), None);
+        assert_eq!(StoredMember::default().judge(ended(CommandOutcome::Exit(0), true), 0, false), None);
         assert!(
             StoredMember::default()
-                .judge(ended(CommandOutcome::Signal(15), false), 0)
+                .judge(ended(CommandOutcome::Signal(15), false), 0, false)
                 .is_some_and(|end| !end.success)
         );
     }
 
     #[test]
     fn barred_member_fails_with_a_private_reason() {
-        let end =
-            StoredMember::default().judge(Run::Barred("the account alice is locked".into()), 5).unwrap();
+        let end = StoredMember::default()
+            .judge(Run::Barred("the account alice is locked".into()), 5, false)
+            .unwrap();
         assert!(!end.success && end.why.contains("locked") && !end.public().contains("alice"), "{end:?}");
     }
 
     #[test]
     fn member_that_never_ran_restarts() {
-        assert_eq!(StoredMember::default().judge(Run::Never, 0), None);
-        assert_eq!(StoredMember::default().judge(Run::Refused("no room".into()), 0), None);
+        assert_eq!(StoredMember::default().judge(Run::Never, 0, false), None);
+        assert_eq!(StoredMember::default().judge(Run::Refused("no room".into()), 0, false), None);
     }
 }

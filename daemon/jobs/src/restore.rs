@@ -190,6 +190,7 @@ mod tests {
             completions: NonZeroU32::MIN,
             latency: None,
             gang: false,
+            service: None,
         }
     }
 

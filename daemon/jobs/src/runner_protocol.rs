@@ -16,7 +16,9 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
-use tranche_domain::jobs::{ContainerSpec, HostLimits, TerminationPolicy, TicketId};
+use tranche_domain::jobs::{
+    ContainerSpec, HealthCheck, HostLimits, ServiceSpec, TerminationPolicy, TicketId,
+};
 use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 
@@ -98,6 +100,9 @@ pub struct Start {
     /// Container; must equal the ticket's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSpec>,
+    /// Service; must equal the ticket's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
 }
 
 /// Reply of the job launcher.
@@ -146,6 +151,9 @@ pub struct CommandOrder {
     /// Container in which the command runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerOrder>,
+    /// Check of a service's health; earlier job runners have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthCheck>,
 }
 
 /// Container of one member.
@@ -173,6 +181,8 @@ pub enum StatusLine {
     Ran,
     /// The runner received a stop request while the command ran.
     Told,
+    /// The service passed its check of health for the first time.
+    Healthy,
     /// The command ended, with this outcome.
     Ended(CommandOutcome),
 }
@@ -188,6 +198,8 @@ pub enum CommandOutcome {
     /// Killed by the kernel beyond this limit of memory.
     #[serde(rename = "out-of-memory")]
     OutOfMemory(Bytes),
+    /// Ended by the runner, as its check of health failed for this reason.
+    Unhealthy(String),
     /// Failure to start, with the reason.
     NotStarted(String),
     /// Unknown: the runner ended before it recorded the outcome.
@@ -212,6 +224,7 @@ impl fmt::Display for CommandOutcome {
             Self::OutOfMemory(limit) => {
                 write!(f, "it needed more than its {limit} of memory: submit it with a larger --mem")
             }
+            Self::Unhealthy(why) => write!(f, "ended, as it was not healthy: {why}"),
             Self::NotStarted(why) => f.write_str(why),
             Self::Lost => f.write_str("the process that looked after it was ended from outside"),
         }
@@ -224,9 +237,11 @@ impl fmt::Display for StatusLine {
             Self::Shepherd(ProcessId { pid, start_time }) => write!(f, "shepherd {pid} {start_time}"),
             Self::Ran => f.write_str("ran"),
             Self::Told => f.write_str("told"),
+            Self::Healthy => f.write_str("healthy"),
             Self::Ended(CommandOutcome::Exit(status)) => write!(f, "exit {status}"),
             Self::Ended(CommandOutcome::Signal(number)) => write!(f, "signal {number}"),
             Self::Ended(CommandOutcome::OutOfMemory(limit)) => write!(f, "out-of-memory {}", limit.get()),
+            Self::Ended(CommandOutcome::Unhealthy(why)) => write!(f, "unhealthy {}", why.replace('\n', " ")),
             Self::Ended(CommandOutcome::NotStarted(why)) => {
                 write!(f, "not-started {}", why.replace('\n', " "))
             }
@@ -248,6 +263,7 @@ impl FromStr for StatusLine {
         Ok(match (word, rest) {
             ("ran", "") => Self::Ran,
             ("told", "") => Self::Told,
+            ("healthy", "") => Self::Healthy,
             ("lost", "") => Self::Ended(CommandOutcome::Lost),
             ("shepherd", _) => Self::Shepherd(process(rest).ok_or(BadStatusLine)?),
             ("exit", _) => Self::Ended(CommandOutcome::Exit(number()?)),
@@ -256,6 +272,7 @@ impl FromStr for StatusLine {
                 let limit = rest.parse().map_err(|_| BadStatusLine)?;
                 Self::Ended(CommandOutcome::OutOfMemory(Bytes::new(limit)))
             }
+            ("unhealthy", _) => Self::Ended(CommandOutcome::Unhealthy(rest.into())),
             ("not-started", _) => Self::Ended(CommandOutcome::NotStarted(rest.into())),
             _ => return Err(BadStatusLine),
         })
@@ -301,6 +318,8 @@ mod tests {
             StatusLine::Shepherd(id),
             StatusLine::Ran,
             StatusLine::Told,
+            StatusLine::Healthy,
+            StatusLine::Ended(CommandOutcome::Unhealthy("status 500".into())),
             StatusLine::Ended(CommandOutcome::Exit(3)),
             StatusLine::Ended(CommandOutcome::Signal(9)),
             StatusLine::Ended(CommandOutcome::NotStarted("there is no xyz".into())),
@@ -323,6 +342,7 @@ mod tests {
             workdir: "/".into(),
             farewell: TerminationPolicy::DEFAULT,
             container: None,
+            health: None,
         };
         let mut wire = Vec::new();
         send_message(&mut wire, &order).unwrap();

@@ -1,9 +1,8 @@
 //! In-memory state of the job controller: quota scheduler, job records and supervised members.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 use tranche_domain::id::SliceName;
@@ -17,6 +16,7 @@ use crate::account::{EntryId, UseAccount, UseSum};
 use crate::clock::{Clock, Now};
 use crate::history::{Allocations, EntryName, slice_entry};
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
+use crate::restart::PausedMember;
 use crate::site::NodeUse;
 use crate::store::{Changes, SavedJob, SavedNode};
 
@@ -27,8 +27,8 @@ pub(crate) struct ControllerState {
     pub(crate) entries: BTreeMap<JobId, JobRecord>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
     pub(crate) supervised: BTreeMap<MemberId, Arc<Supervised>>,
-    /// Members whose start failed, until a start succeeds or they exit.
-    pub(crate) refused: BTreeMap<MemberId, FailedStart>,
+    /// Members that are started again after a pause, until a start succeeds or they exit.
+    pub(crate) paused: BTreeMap<MemberId, PausedMember>,
     /// Changes that are not saved yet.
     pub(crate) unsaved: Changes,
     /// Jobs with unsaved changes.
@@ -64,32 +64,8 @@ pub(crate) struct Supervised {
     pub(crate) leave: Notify,
     /// Its job runner, once started.
     pub(crate) shepherd: std::sync::OnceLock<ProcessId>,
-}
-
-/// A member whose latest start failed.
-#[derive(Debug, Default)]
-pub(crate) struct FailedStart {
-    /// Number of consecutive failures.
-    times: u32,
-    why: String,
-}
-
-impl FailedStart {
-    /// First and maximum pause before another attempt.
-    const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-
-    /// Pause before the next attempt; doubles each time.
-    fn pause(&self) -> Duration {
-        let [first, last] = Self::PAUSES;
-        last.min(first * (1 << self.times.saturating_sub(1).min(8)))
-    }
-}
-
-impl fmt::Display for FailedStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let times = if self.times == 1 { "once".into() } else { format!("{} times", self.times) };
-        write!(f, "it could not be started, {times} so far, and is tried again: {}", self.why)
-    }
+    /// True once the service passed its check of health.
+    pub(crate) healthy: AtomicBool,
 }
 
 impl ControllerState {
@@ -117,7 +93,7 @@ impl ControllerState {
         }
         self.dirty.remove(&id);
         self.fresh.remove(&id);
-        self.refused.retain(|member, _| member.job != id);
+        self.paused.retain(|member, _| member.job != id);
         self.unsaved.jobs_gone.push(id);
     }
 
@@ -257,23 +233,16 @@ impl ControllerState {
         self.account.unsaved.iter().chain(&self.unsaved.uses)
     }
 
-    /// Records a failed start; returns the pause before the next attempt.
-    pub(crate) fn refuse(&mut self, member: MemberId, why: String) -> Duration {
-        let refused = self.refused.entry(member).or_default();
-        *refused = FailedStart { times: refused.times.saturating_add(1), why };
-        refused.pause()
-    }
-
     /// Records the exit of a member; returns its final outcome, if it is final.
     pub(crate) fn left(&mut self, member: MemberId, run: Run, now: Now) -> Option<MemberEnd> {
         self.supervised.remove(&member);
         let entry = self.entries.get_mut(&member.job)?;
-        let retries = entry.terms.retries;
+        let (retries, is_service) = (entry.terms.retries, entry.spec.service.is_some());
         if !matches!(run, Run::Refused(_)) {
-            self.refused.remove(&member);
+            self.paused.remove(&member);
         }
         let left = entry.member_mut(member.index);
-        let end = left.judge(run, retries);
+        let end = left.judge(run, retries, is_service);
         left.ran = end.as_ref().filter(|end| end.success).map(|_| now.moment().since(left.started));
         let forgotten = self.scheduler.jobs().get(&member.job).is_none_or(|job| job.deleted);
         let over = self

@@ -257,6 +257,11 @@ fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight:
             MemberView { reason: reason(state, MemberId { job: id, index: *index }, known, sight), ..view }
         })
         .collect();
+    if sight >= Sight::Project {
+        view.service = entry.spec.service.clone();
+    }
+    let mut bad = view.members.iter().filter(|member| member.state == JobState::Failed).peekable();
+    view.overdue = entry.ended_unix_ms.is_some() && bad.peek().is_some() && bad.all(|member| member.overdue);
     (view.state, view.reason) = match entry.ended_unix_ms {
         Some(_) => ended(&view),
         None => under_way(state, id, &view),
@@ -288,6 +293,7 @@ fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, S
         all => format!("{} of {all} have ended", view.succeeded + view.failed),
     };
     let reason = match is {
+        JobState::Running if view.service.is_some() => of_member(JobState::Running),
         JobState::Running => progress(),
         JobState::Pending => {
             let before = Some(of_member(JobState::Pending)).filter(|before| !before.is_empty());

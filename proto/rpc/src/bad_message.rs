@@ -5,7 +5,9 @@ use std::time::Duration;
 use tranche_domain::compute::BadLatency;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
-use tranche_domain::jobs::{BadContainer, BadCpus, BadMemberPart, BadWarning, TerminationPolicy};
+use tranche_domain::jobs::{
+    BadContainer, BadCpus, BadHealthCheck, BadMemberPart, BadWarning, TerminationPolicy,
+};
 use tranche_domain::request::{BadPriority, BadShare};
 use tranche_domain::units::AboveWhole;
 use tranche_domain::word::BadWord;
@@ -28,6 +30,10 @@ pub enum BadMessage {
     Warning(#[from] BadWarning),
     #[error(transparent)]
     Cpus(#[from] BadCpus),
+    #[error(transparent)]
+    HealthCheck(#[from] BadHealthCheck),
+    #[error("a service has one member, and {0} were asked for: submit a service for each")]
+    ServiceMembers(u32),
     #[error("{0} MiB is more memory than any machine has: give a member less")]
     TooMuchMemory(u64),
     #[error("a member of no memory on the host was submitted: give it at least 1 MiB with --mem")]

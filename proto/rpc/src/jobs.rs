@@ -3,6 +3,7 @@
 mod container;
 mod project;
 mod report;
+mod service;
 mod submission;
 mod view;
 

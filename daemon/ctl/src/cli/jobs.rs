@@ -15,6 +15,7 @@ pub use tranche_domain::jobs::ProjectName;
 use super::container::ContainerArgs;
 use super::output::{ListingArgs, OutputArgs};
 use super::quantity;
+use super::service::ServiceArgs;
 
 /// `tranche project`.
 #[derive(Debug, Subcommand)]
@@ -159,6 +160,9 @@ pub struct SubmitArgs {
     /// Allow preemption and restart, and so borrowing; always true for training
     #[arg(long)]
     pub preemptible: bool,
+    /// Service, and the check of its health
+    #[command(flatten)]
+    pub service: ServiceArgs,
     /// Position in the project's queue, -128 to 127, higher first
     #[arg(long, value_name = "N", value_parser = quantity::priority, allow_negative_numbers = true, default_value_t)]
     pub priority: Priority,

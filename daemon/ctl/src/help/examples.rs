@@ -93,8 +93,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "A hundred trials of 12 GiB, four at a time; TRANCHE_JOB_INDEX numbers them",
             ),
             (
-                "tranche submit -g 1 --after train -- python evaluate.py",
-                "A job named evaluate, once train has succeeded",
+                "tranche submit api -g 0.3 --serve --health 8000/health -- vllm serve MODEL --port 8000",
+                "A service, started again whenever it ends or does not answer",
             ),
             ("tranche submit -f jobs.toml", "The jobs of a file"),
         ],

@@ -47,9 +47,9 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
     let age = when::since(job.submitted_unix_ms, now);
     vec![
         job.name.to_string().into(),
-        state(job.state, job.idle_ms()),
+        state(job.state, job.overdue, job.idle_ms()),
         Cell::from(when::short(age)).ranked(age.as_secs()),
-        job.kind.to_string().into(),
+        job.purpose().into(),
         job.project.to_string().into(),
         names.of(job.uid).into(),
         gpus(job).into(),
@@ -66,7 +66,7 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
 fn traits(job: &JobView, names: &Names) -> Vec<(&'static str, String)> {
     let mut traits = vec![
         (NAME, job.name.to_string()),
-        (STATE, job.state.to_string()),
+        (STATE, job.state.word(job.overdue)),
         (USER, names.of(job.uid)),
         (USER, job.uid.to_string()),
         (PROJECT, job.project.to_string()),
@@ -78,21 +78,21 @@ fn traits(job: &JobView, names: &Names) -> Vec<(&'static str, String)> {
 }
 
 /// State of a job or member, with the time for which it is idle.
-pub(super) fn state(state: JobState, idle_ms: Option<u64>) -> Cell {
+pub(super) fn state(state: JobState, overdue: bool, idle_ms: Option<u64>) -> Cell {
     match (state, idle_ms) {
         (JobState::Running, Some(idle_ms)) => {
             Cell::from(format!("{state}, {}", when::idle(idle_ms))).tinted(Tint::Yellow)
         }
         (JobState::Running, None) => Cell::from(state.to_string()).tinted(Tint::Green),
-        (JobState::Failed, _) => Cell::from(state.to_string()).tinted(Tint::Red),
+        (JobState::Failed, _) => Cell::from(state.word(overdue)).tinted(Tint::Red),
         _ => state.to_string().into(),
     }
 }
 
-/// Reason of a job; for a running interactive job its address.
+/// Reason of a job; for a running interactive job without one its address.
 fn reason(job: &JobView) -> Option<&str> {
     let url = job.url.as_deref().filter(|_| job.state == JobState::Running);
-    url.or_else(|| Some(job.reason.as_str()).filter(|reason| !reason.is_empty()))
+    Some(job.reason.as_str()).filter(|reason| !reason.is_empty()).or(url)
 }
 
 /// GPUs in use, of the maximum for all members.

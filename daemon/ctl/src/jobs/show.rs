@@ -17,9 +17,10 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
     let mut lines = vec![
         ("Name", job.name.to_string()),
         ("Project", job.project.to_string()),
-        ("Status", job.state.to_string()),
+        ("Status", job.state.word(job.overdue)),
         ("Reason", visible(&job.reason)),
-        ("Type", format!("{}{}", job.kind, if job.preemptible { ", preemptible" } else { "" })),
+        ("Type", format!("{}{}", job.purpose(), if job.preemptible { ", preemptible" } else { "" })),
+        ("Health", health(job).unwrap_or_default()),
         ("Idle", job.idle_ms().map(|idle_ms| format!("for {}", when::length(idle_ms))).unwrap_or_default()),
         ("User", user(job.uid)),
         (
@@ -60,6 +61,17 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         page.table(&MEMBERS, &job.members.iter().map(member).collect::<Vec<_>>());
     }
     page
+}
+
+/// Health of a running service, by its check.
+fn health(job: &JobView) -> Option<String> {
+    let healthy = job.members.first()?.healthy?;
+    let word = if healthy { "healthy" } else { "not healthy yet" };
+    let check = job.service.as_ref().and_then(|service| service.health.as_ref());
+    Some(check.map_or_else(
+        || word.into(),
+        |check| format!("{word}; port {check}, every {} s", check.interval.as_secs()),
+    ))
 }
 
 /// Position of a pending job in its project's queue.
@@ -139,7 +151,7 @@ const MEMBERS: [Column; 7] = [
 fn member(member: &MemberView) -> Vec<Cell> {
     vec![
         member.index.to_string().into(),
-        state(member.state, member.idle_ms),
+        state(member.state, member.overdue, member.idle_ms),
         member.starts.to_string().into(),
         or_dash(devices(member)).into(),
         or_dash(member.slice.as_ref()).into(),

@@ -142,6 +142,7 @@ fn job(project: &str, name: &str, uid: u32, milligpus: u32, reason: &str) -> Job
         completions: std::num::NonZeroU32::MIN,
         latency: None,
         gang: false,
+        service: None,
     };
     JobView { uid, reason: reason.into(), submitted_unix_ms: NOW - 725_000, ..JobView::of(&spec) }
 }
@@ -157,5 +158,7 @@ fn member(slice: &str) -> MemberView {
         starts: 1,
         started_unix_ms: None,
         idle_ms: None,
+        healthy: None,
+        overdue: false,
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::{JobName, ProjectName};
 use super::part::{MemberPart, MemoryWithin};
+use super::service::ServiceSpec;
 use super::size::Size;
 use crate::compute::{GangName, Latency, Priority};
 use crate::request::Share;
@@ -75,6 +76,9 @@ pub struct JobSpec {
     /// True if members wait for each other: their slices have their turns on the GPU at the same time.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub gang: bool,
+    /// Present if its member is started again whenever it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
 }
 
 impl JobSpec {
@@ -87,6 +91,11 @@ impl JobSpec {
     /// Tests if the job is never preempted, and so has to stay within its project's quota.
     pub fn is_non_preemptible(&self) -> bool {
         self.kind == JobKind::Interactive && !self.preemptible
+    }
+
+    /// Rank of the members' slices where several want the GPU: requests to a service do not wait for training.
+    pub fn slice_priority(&self) -> Priority {
+        if self.service.is_some() { Priority::new(1) } else { Priority::DEFAULT }
     }
 
     /// Gang of the members' slices, if they wait for each other.

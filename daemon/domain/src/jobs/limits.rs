@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::job::JobKind;
+use super::job::{JobKind, JobSpec};
 use super::project::{IdlePolicy, Project};
 
 /// Running and idle time of a member.
@@ -50,14 +50,15 @@ impl fmt::Display for Overdue {
 }
 
 impl Project {
-    /// The limit that a member of this kind has exceeded, if any.
+    /// The limit that a member of this job has exceeded, if any. The limits for interactive jobs are not for services.
     pub fn overdue(
         &self,
-        kind: JobKind,
+        spec: &JobSpec,
         max_runtime: Option<Duration>,
         did: MemberActivity,
     ) -> Option<Overdue> {
-        let interactive = |limit: Option<Duration>| limit.filter(|_| kind == JobKind::Interactive);
+        let is_limited = spec.kind == JobKind::Interactive && spec.service.is_none();
+        let interactive = |limit: Option<Duration>| limit.filter(|_| is_limited);
         let passed = |limit: Option<Duration>, time: Duration| limit.filter(|limit| time >= *limit);
         let by_owner = passed(max_runtime, did.running).map(Overdue::MaxRuntime);
         let by_project =

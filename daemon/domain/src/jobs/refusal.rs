@@ -45,6 +45,9 @@ pub enum JobRefusal {
         "it is to start after {0}, and {0} has failed: submit that one again first, or leave --after out"
     )]
     AfterFailed(JobName),
+    /// A job that it is to come after is a service.
+    #[error("it is to start after {0}, and {0} is a service, which has no end: leave --after out")]
+    AfterService(JobName),
     /// More jobs to come after than [`JobSpec::MOST_BEFORE`]; contains their number.
     #[error("it is to start after {0} jobs, and {most} are possible", most = JobSpec::MOST_BEFORE)]
     AfterTooMany(usize),

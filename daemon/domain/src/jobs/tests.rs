@@ -62,6 +62,7 @@ pub(super) fn spec(project: &str, name: &str, gpus: &str, kind: JobKind) -> JobS
         completions: NonZeroU32::MIN,
         latency: None,
         gang: false,
+        service: None,
     }
 }
 

@@ -13,6 +13,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::name::{JobName, ProjectName};
+use super::service::ServiceSpec;
 use super::submission::{LaunchSpec, Submission};
 
 pub use id::TicketId;
@@ -61,6 +62,9 @@ pub struct Attested {
     pub completions: NonZeroU32,
     /// Number of restarts of a member that fails.
     pub retries: u32,
+    /// Present for a service, whose member never succeeds and is started again without bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
     /// Command, environment and working directory.
     pub launch: LaunchSpec,
 }
@@ -72,6 +76,7 @@ impl From<&Submission> for Attested {
             job: submission.spec.name.clone(),
             completions: submission.spec.completions,
             retries: submission.terms.retries,
+            service: submission.spec.service.clone(),
             launch: submission.launch.clone(),
         }
     }

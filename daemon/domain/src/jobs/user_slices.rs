@@ -109,6 +109,7 @@ impl QuotaScheduler {
             completions: NonZeroU32::MIN,
             latency,
             gang: false,
+            service: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Views of projects and jobs for clients, as plain data.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -12,6 +12,7 @@ use super::host_limits::Cpus;
 use super::job::{JobKind, JobSpec};
 use super::name::{JobName, ProjectName};
 use super::project::Project;
+use super::service::ServiceSpec;
 use crate::compute::Latency;
 use crate::id::{HostPid, SliceName};
 use crate::units::{Bytes, Permille};
@@ -48,6 +49,11 @@ impl JobState {
         most.unwrap_or_default()
     }
 
+    /// The state in a word, which is `Overdue` for what failed by a limit of time or idleness.
+    pub fn word(self, overdue: bool) -> String {
+        if overdue { "Overdue".to_string() } else { self.to_string() }
+    }
+
     /// Tests if the state never changes again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
@@ -82,6 +88,11 @@ pub struct JobView {
     pub kind: JobKind,
     /// True if the job may be preempted.
     pub preemptible: bool,
+    /// True if it failed, and a limit of time or idleness ended each member that did.
+    pub overdue: bool,
+    /// Present if its member is started again whenever it ends; without its check for peers without access to the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
     /// Position in the project's queue; higher first.
     pub priority: i32,
     /// Longest wait for the GPU that each member should have while it is within its share, if any.
@@ -152,6 +163,11 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// Purpose in a word: training, interactive or service.
+    pub fn purpose(&self) -> String {
+        if self.service.is_some() { "service".to_string() } else { self.kind.to_string() }
+    }
+
     /// GPUs of all members that are being created or run.
     pub fn allocated(&self) -> MilliGpus {
         let has = |member: &&MemberView| matches!(member.state, JobState::Creating | JobState::Running);
@@ -173,6 +189,8 @@ impl JobView {
             state: JobState::Pending,
             reason: String::new(),
             kind: spec.kind,
+            overdue: false,
+            service: spec.service.as_ref().map(|_| ServiceSpec::default()),
             preemptible: !spec.is_non_preemptible(),
             priority: spec.priority.get().into(),
             latency: spec.latency,
@@ -227,6 +245,12 @@ pub struct MemberView {
     /// Time without use of its GPUs, in milliseconds; `None` if it is too short to count as idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
+    /// Whether the service has passed its check of health since its start; `None` without a check, or while it does not
+    /// run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
+    /// True if it failed, as a limit of time or idleness ended it.
+    pub overdue: bool,
 }
 
 /// A project with its use.

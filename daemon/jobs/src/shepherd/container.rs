@@ -216,6 +216,7 @@ mod tests {
             workdir: "/".into(),
             farewell: TerminationPolicy::DEFAULT,
             container: Some(container()),
+            health: None,
         }
     }
 

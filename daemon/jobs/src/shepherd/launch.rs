@@ -91,8 +91,8 @@ fn admit(start: &Start, tickets: &Tickets) -> Result<(LaunchTicket, MemberRecord
         return Err(Barred::ForGood(format!("its submitter's ticket {why}; {again}")));
     }
     let launch = &ticket.attested.launch;
-    let wanted = (&start.command, &start.workdir, &start.container);
-    if (&launch.command, &launch.workdir, &launch.container) != wanted {
+    let wanted = (&start.command, &start.workdir, &start.container, &start.service);
+    if (&launch.command, &launch.workdir, &launch.container, &ticket.attested.service) != wanted {
         return Err(Barred::ForGood(format!(
             "what it is to run is not what its submitter attested; {again}"
         )));
@@ -155,7 +155,8 @@ fn launch(
     let log = Log { to: log, kept: start.kept };
     match bind(order, ticket, start.index, &shim) {
         Ok(order) => member::run(order, status, Site { log, place }, |outcome, told| {
-            if !told && !matches!(outcome, CommandOutcome::Lost) {
+            let is_service = ticket.attested.service.is_some();
+            if !told && !is_service && !matches!(outcome, CommandOutcome::Lost) {
                 // If this fails, the member may be started once more at worst.
                 let _ = record.ended(outcome.is_success());
             }
@@ -206,6 +207,7 @@ fn bind(order: CommandOrder, ticket: &LaunchTicket, index: u32, shim: &Path) -> 
         workdir: attested.launch.workdir.clone().into(),
         farewell: order.farewell,
         container: container(order.container, attested, &slice)?,
+        health: attested.service.as_ref().and_then(|service| service.health.clone()),
     })
 }
 
@@ -237,7 +239,7 @@ fn are_gpus(list: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tranche_domain::jobs::{LaunchSpec, TerminationPolicy};
+    use tranche_domain::jobs::{HealthCheck, LaunchSpec, TerminationPolicy};
 
     use super::*;
     use crate::account::SubmitterAccount;
@@ -249,6 +251,7 @@ mod tests {
             job: "j".parse().unwrap(),
             completions: 3.try_into().unwrap(),
             retries: 0,
+            service: None,
             launch: LaunchSpec {
                 command: vec!["train".into()],
                 environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
@@ -276,6 +279,7 @@ mod tests {
             workdir: "/".into(),
             farewell: TerminationPolicy::DEFAULT,
             container: None,
+            health: HealthCheck::new("80/evil".parse().unwrap(), None, None).ok(),
         };
         let shim = env::current_exe().unwrap();
         bind(order, &ticket(), 2, &shim)
@@ -284,7 +288,8 @@ mod tests {
     #[test]
     fn daemon_chooses_only_the_slice() {
         let order = bound(|_| {}).unwrap();
-        assert_eq!((order.command, order.workdir), (vec!["train".to_owned()], "/home".into()));
+        assert_eq!((&order.command[..], &order.workdir), (&["train".to_owned()][..], &"/home".into()));
+        assert_eq!(order.health, None);
         let value = |name: &str| {
             let values: Vec<_> = order.environment.iter().filter(|(known, _)| known == name).collect();
             assert!(values.len() < 2, "{name}: {values:?}");

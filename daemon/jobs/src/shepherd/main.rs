@@ -14,6 +14,7 @@ mod descendants;
 mod document;
 mod engine;
 mod failures;
+mod health;
 mod identity;
 mod launch;
 mod leftovers;

@@ -6,7 +6,7 @@ use std::io;
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, StatusLine};
 
 use crate::status_file::StatusFile;
-use crate::supervision::{Site, Supervisor};
+use crate::supervision::{Notice, Site, Supervisor};
 
 /// Runs the command and records its outcome. `ended` is called first, with the outcome and whether a stop was
 /// requested.
@@ -20,9 +20,13 @@ pub(crate) fn run(
     let supervisor = Supervisor::new()?;
     status.write(&StatusLine::Ran)?;
     let told = Cell::new(false);
-    let outcome = supervisor.run(order, site, || {
-        told.set(true);
-        let _ = status.write(&StatusLine::Told);
+    let outcome = supervisor.run(order, site, |notice| {
+        told.set(told.get() || notice == Notice::StopRequested);
+        let line = match notice {
+            Notice::StopRequested => StatusLine::Told,
+            Notice::Healthy => StatusLine::Healthy,
+        };
+        let _ = status.write(&line);
     });
     let outcome = outcome.unwrap_or_else(|error| CommandOutcome::NotStarted(error.to_string()));
     ended(&outcome, told.get());

@@ -18,6 +18,7 @@ use tranche_jobs::cgroup::MemberCgroup;
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder};
 
 use crate::engine::{Engine, NotPrepared};
+use crate::health::{Verdict, Verdicts};
 use crate::log::{Log, keep, last_words};
 use crate::{descendants, failures};
 
@@ -28,6 +29,15 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Site {
     pub(crate) log: Log,
     pub(crate) place: Option<MemberCgroup>,
+}
+
+/// Change of a running command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// A stop was requested for the first time.
+    StopRequested,
+    /// The service has become healthy.
+    Healthy,
 }
 
 /// Runtime and signal handlers of the supervision.
@@ -47,14 +57,14 @@ impl Supervisor {
         Ok(Self { runtime, told })
     }
 
-    /// Runs the command to its end; `on_stop` is called for the first stop request before that.
+    /// Runs the command to its end; `notify` is called for each notice before that.
     pub(crate) fn run(
         mut self,
         order: CommandOrder,
         site: Site,
-        on_stop: impl FnOnce(),
+        mut notify: impl FnMut(Notice),
     ) -> io::Result<CommandOutcome> {
-        self.runtime.block_on(supervise(order, site, &mut self.told, on_stop))
+        self.runtime.block_on(supervise(order, site, &mut self.told, &mut notify))
     }
 }
 
@@ -62,12 +72,12 @@ async fn supervise(
     order: CommandOrder,
     site: Site,
     told: &mut Signals,
-    on_stop: impl FnOnce(),
+    notify: &mut dyn FnMut(Notice),
 ) -> io::Result<CommandOutcome> {
     let (printed, printing) = io::pipe()?;
     let mut command = match &order.container {
         Some(container) => {
-            return contained(&order, container, site, (printed, printing), told, on_stop).await;
+            return contained(&order, container, site, (printed, printing), told, notify).await;
         }
         None => command(&order, printing)?,
     };
@@ -78,12 +88,12 @@ async fn supervise(
     // `command` holds this side's ends of the pipe, which would keep the log open.
     drop(command);
     let keeping = keep(printed, site.log);
-    let status = wait(&mut child, order.farewell, told, on_stop, site.place.as_ref()).await?;
+    let waited = wait(&mut child, &order, told, notify, site.place.as_ref()).await?;
     drop(child);
     descendants::sweep();
     // All writers are gone, so the copy ends.
     let _ = keeping.join();
-    Ok(within(site.place.as_ref(), outcome(status)))
+    Ok(within(site.place.as_ref(), waited.outcome(outcome)))
 }
 
 /// The outcome, or that the command exceeded its memory.
@@ -99,19 +109,19 @@ async fn contained(
     Site { log, place }: Site,
     (printed, printing): (PipeReader, PipeWriter),
     told: &mut Signals,
-    on_stop: impl FnOnce(),
+    notify: &mut dyn FnMut(Notice),
 ) -> io::Result<CommandOutcome> {
     let engine = Engine::new(&container.name, &container.spec.engine);
     let keeping = keep(printed, log);
     let outcome = match engine.prepare(order, container, place.is_some(), &printing, told).await {
-        Ok(()) => started(&engine, order, printing, told, on_stop, place.as_ref()).await,
+        Ok(()) => started(&engine, order, printing, told, notify, place.as_ref()).await,
         Err(not_prepared) => {
             // Without writers the copy of the log ends.
             drop(printing);
             Ok(match not_prepared {
                 NotPrepared::Refused(why) => CommandOutcome::NotStarted(why),
                 NotPrepared::Stopped => {
-                    on_stop();
+                    notify(Notice::StopRequested);
                     CommandOutcome::Signal(Signal::SIGTERM as i32)
                 }
             })
@@ -134,7 +144,7 @@ async fn started(
     order: &CommandOrder,
     printing: PipeWriter,
     told: &mut Signals,
-    on_stop: impl FnOnce(),
+    notify: &mut dyn FnMut(Notice),
     place: Option<&MemberCgroup>,
 ) -> io::Result<CommandOutcome> {
     let mut command = engine.start();
@@ -147,21 +157,22 @@ async fn started(
         Err(error) => return Ok(CommandOutcome::NotStarted(failures::not_run(&error))),
     };
     let last = last_words(said, printing);
-    let status = wait(&mut child, order.farewell, told, on_stop, place).await?;
+    let waited = wait(&mut child, order, told, notify, place).await?;
     // Bounded, as another process may hold podman's end of the pipe.
     let tail = timeout(LAST_WORDS, spawn_blocking(move || last.join())).await;
     let tail = tail.ok().and_then(Result::ok).and_then(Result::ok).unwrap_or_default();
-    Ok(engine.outcome(status, &String::from_utf8_lossy(&tail), told).await)
+    let ended = engine.outcome(waited.status, &String::from_utf8_lossy(&tail), told).await;
+    Ok(waited.outcome(|_| ended))
 }
 
 /// Waits for the end of a command, and ends it on request. Leaves the command's cgroup first, where the command stays.
 async fn wait(
     child: &mut Child,
-    farewell: TerminationPolicy,
+    order: &CommandOrder,
     told: &mut Signals,
-    on_stop: impl FnOnce(),
+    notify: &mut dyn FnMut(Notice),
     place: Option<&MemberCgroup>,
-) -> io::Result<ExitStatus> {
+) -> io::Result<Waited> {
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
     if let Some(Err(why)) = place.map(MemberCgroup::leave) {
@@ -170,23 +181,49 @@ async fn wait(
         return Err(io::Error::other(why.to_string()));
     }
     let mut exits = signal(SignalKind::child())?;
-    let (mut leaving, mut on_stop) = (Leaving::default(), Some(on_stop));
+    let (farewell, mut health) = (order.farewell, Verdicts::of(order.health.clone()));
+    let (mut leaving, mut stopped, mut unhealthy) = (Leaving::default(), false, None);
     let status = loop {
         tokio::select! {
             biased;
             status = child.wait() => break status?,
             _ = told.recv() => {
-                if let Some(on_stop) = on_stop.take() {
-                    on_stop();
-                    leaving.begin(group, farewell);
+                if !stopped {
+                    stopped = true;
+                    notify(Notice::StopRequested);
+                    if unhealthy.is_none() {
+                        leaving.begin(group, farewell);
+                    }
                 }
             }
+            verdict = health.next() => match verdict {
+                Verdict::Healthy => notify(Notice::Healthy),
+                Verdict::Unhealthy(why) if !stopped && unhealthy.is_none() => {
+                    unhealthy = Some(why);
+                    leaving.begin(group, farewell);
+                }
+                Verdict::Unhealthy(_) => {}
+            },
             () = leaving.next_step() => leaving.step(group, farewell),
             _ = exits.recv() => descendants::reap_orphans(group),
         }
     };
     descendants::signal(group, Signal::SIGKILL);
-    Ok(status)
+    // After a request to stop it does not matter how healthy it was.
+    Ok(Waited { status, unhealthy: unhealthy.filter(|_| !stopped) })
+}
+
+/// End of a command.
+struct Waited {
+    status: ExitStatus,
+    /// Reason for which this runner ended it.
+    unhealthy: Option<String>,
+}
+
+impl Waited {
+    fn outcome(self, of_status: impl FnOnce(ExitStatus) -> CommandOutcome) -> CommandOutcome {
+        self.unhealthy.map_or_else(|| of_status(self.status), CommandOutcome::Unhealthy)
+    }
 }
 
 fn command(order: &CommandOrder, printing: PipeWriter) -> io::Result<Command> {

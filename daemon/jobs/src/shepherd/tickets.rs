@@ -351,6 +351,7 @@ mod tests {
             job: "j".parse().unwrap(),
             completions: NonZeroU32::new(2).unwrap(),
             retries: 1,
+            service: None,
             launch,
         };
         LaunchTicket::new(uid, 0, SubmitterAccount::of(0).unwrap().0, attested).unwrap()

@@ -16,8 +16,8 @@ use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
     HostLimits, JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu,
-    Project, ProjectChange, ProjectName, ProjectView, ReportKey, ReportQuery, ReportRow, Size, Submission,
-    TerminationPolicy, UserRequest, UserSlice, Warning,
+    Project, ProjectChange, ProjectName, ProjectView, ReportKey, ReportQuery, ReportRow, ServiceSpec, Size,
+    Submission, TerminationPolicy, UserRequest, UserSlice, Warning,
 };
 use tranche_domain::request::Share;
 use tranche_domain::slice::ProcessId;
@@ -357,6 +357,7 @@ pub(crate) struct Wish {
     pub(crate) max_runtime: Option<Duration>,
     pub(crate) after: Vec<String>,
     pub(crate) host: HostLimits,
+    pub(crate) service: Option<ServiceSpec>,
 }
 
 pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish {
@@ -374,6 +375,7 @@ pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish 
         max_runtime: None,
         after: Vec::new(),
         host: HostLimits::default(),
+        service: None,
     }
 }
 
@@ -398,6 +400,7 @@ impl From<Wish> for Submission {
                 completions: NonZeroU32::new(wish.completions).unwrap(),
                 latency: None,
                 gang: false,
+                service: wish.service,
             },
             launch: LaunchSpec {
                 command: wish.command,

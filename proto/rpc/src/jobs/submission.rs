@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tranche_domain::compute::Latency;
 use tranche_domain::jobs::{
-    BadContainer, ContainerSpec, Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart, Size,
-    Submission, TerminationPolicy,
+    BadContainer, ContainerSpec, Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart,
+    ServiceSpec, Size, Submission, TerminationPolicy,
 };
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
@@ -26,7 +26,15 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
         let share = wire.share.map(|share| size(share.try_into()?)).transpose()?;
         let compute = wire.compute.map(Permille::try_from).transpose()?;
         let (size, part) = MemberPart::of(share, wire.memory_mib.map(memory).transpose()?, compute)?;
-        let kind = if wire.interactive { JobKind::Interactive } else { JobKind::Training };
+        let service: Option<ServiceSpec> = wire.service.map(TryInto::try_into).transpose()?;
+        let kind = match wire.interactive || service.is_some() {
+            true => JobKind::Interactive,
+            false => JobKind::Training,
+        };
+        let completions = NonZeroU32::new(wire.completions).unwrap_or(parallelism);
+        if service.is_some() && completions.max(parallelism) > NonZeroU32::MIN {
+            return Err(BadMessage::ServiceMembers(completions.max(parallelism).get()));
+        }
         Ok(Self {
             spec: JobSpec {
                 project: wire.project.parse()?,
@@ -37,9 +45,10 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 preemptible: wire.preemptible || kind == JobKind::Training,
                 priority: wire.priority.try_into()?,
                 parallelism,
-                completions: NonZeroU32::new(wire.completions).unwrap_or(parallelism),
+                completions,
                 latency: wire.latency_us.map(TryInto::try_into).transpose()?,
                 gang: wire.gang,
+                service,
             },
             terms: JobTerms {
                 max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
@@ -145,6 +154,7 @@ impl From<Submission> for v1::SubmitJobRequest {
             ticket: ticket.map(Into::into),
             latency_us: spec.latency.map(Latency::micros),
             gang: spec.gang,
+            service: spec.service.map(Into::into),
             after: after.into_iter().map(Into::into).collect(),
             memory_mib: spec.part.and_then(|part| part.memory()).map(Bytes::whole_mib),
             compute: spec.part.and_then(|part| part.compute()).map(Permille::get),
@@ -159,7 +169,7 @@ impl From<Submission> for v1::SubmitJobRequest {
 mod tests {
     use super::*;
     use tranche_domain::compute::Priority;
-    use tranche_domain::jobs::Warning;
+    use tranche_domain::jobs::{HealthCheck, Warning};
 
     fn submission() -> Submission {
         Submission {
@@ -175,6 +185,7 @@ mod tests {
                 completions: NonZeroU32::new(4).unwrap(),
                 latency: Some(Latency::LEAST),
                 gang: true,
+                service: None,
             },
             launch: LaunchSpec {
                 command: vec!["python".into(), "a b".into()],
@@ -199,6 +210,25 @@ mod tests {
     }
 
     #[test]
+    fn a_service_survives_the_wire_with_one_member_alone() {
+        let health = HealthCheck::new("8000/health".parse().unwrap(), None, None).unwrap();
+        for health in [None, Some(health)] {
+            let mut service = submission();
+            (service.spec.kind, service.spec.completions) = (JobKind::Interactive, NonZeroU32::MIN);
+            service.spec.service = Some(ServiceSpec { health });
+            let wire = v1::SubmitJobRequest::from(service.clone());
+            assert_eq!(
+                Submission::try_from(v1::SubmitJobRequest { interactive: false, ..wire.clone() }),
+                Ok(service)
+            );
+            for (parallelism, completions) in [(2, 0), (1, 2)] {
+                let several = v1::SubmitJobRequest { parallelism, completions, ..wire.clone() };
+                assert_eq!(Submission::try_from(several), Err(BadMessage::ServiceMembers(2)));
+            }
+        }
+    }
+
+    #[test]
     fn memory_and_compute_survive_the_wire() {
         let fraction = Size::Part(500.try_into().unwrap());
         let (memory, compute) = (Some(Bytes::mib(12)), Permille::try_from(300).ok());
@@ -219,7 +249,13 @@ mod tests {
     #[test]
     fn malformed_submission_is_refused_with_a_reason() {
         type Spoil = fn(&mut v1::SubmitJobRequest);
-        let cases: [(Spoil, &str); 18] = [
+        fn health(wire: &mut v1::SubmitJobRequest, target: &str, interval_ms: Option<u64>) {
+            let health = v1::HealthCheck { target: target.into(), interval_ms, start_ms: None };
+            wire.service = Some(v1::ServiceSpec { health: Some(health) });
+        }
+        let cases: [(Spoil, &str); 20] = [
+            (|wire| health(wire, "80/a b", None), "no check of health"),
+            (|wire| health(wire, "80", Some(1)), "from 1 s to 1 h"),
             (|wire| wire.cpus_milli = Some(9), "from 0.01 to 1000"),
             (|wire| wire.host_memory_mib = Some(0), "--mem"),
             (|wire| wire.host_memory_mib = Some(u64::MAX), "more memory than any machine"),

@@ -21,12 +21,12 @@ mirror! {
     JobView = v1::JobView {
         project, name, state, reason, preemptible, priority, parallelism, completions, succeeded, failed, uid,
         submitted_unix_ms, ended_unix_ms, members, command, workdir, url, gang, after, queue_position, queue_length,
-        starts_after_ms, starts_within_ms, image, ports, mounts;
+        starts_after_ms, starts_within_ms, image, ports, mounts, service, overdue;
         kind: interactive, gpus_of_member: milligpus_of_member, latency: latency_us, memory: memory_bytes,
         compute: compute, cpus: cpus_milli, host_memory: host_memory_bytes
     }
 
-    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms }
+    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms, healthy, overdue }
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     use crate::bad_message::BadMessage;
     use tranche_domain::compute::Latency;
     use tranche_domain::id::HostPid;
-    use tranche_domain::jobs::MilliGpus;
+    use tranche_domain::jobs::{HealthCheck, MilliGpus, ServiceSpec};
     use tranche_domain::units::{Bytes, Permille};
 
     #[test]
@@ -50,6 +50,8 @@ mod tests {
             starts: 3,
             started_unix_ms: Some(9),
             idle_ms: Some(4),
+            healthy: Some(true),
+            overdue: true,
         };
         let job = JobView {
             project: "a".parse().unwrap(),
@@ -85,6 +87,8 @@ mod tests {
             image: Some("a/b:c".parse().unwrap()),
             ports: vec!["80:8888".parse().unwrap()],
             mounts: vec!["/a:/b:ro".parse().unwrap()],
+            service: Some(ServiceSpec { health: HealthCheck::new("80/x".parse().unwrap(), None, None).ok() }),
+            overdue: true,
         };
         assert_eq!(JobView::try_from(v1::JobView::from(job.clone())), Ok(job));
     }

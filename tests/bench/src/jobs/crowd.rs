@@ -71,6 +71,7 @@ impl Crowd {
             completions: NonZeroU32::MIN,
             latency: None,
             gang: false,
+            service: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod idle;
 mod launcher;
 mod notify;
 mod refused;
+mod serve;
 mod slices;
 mod terms;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::*;
 use crate::compute::Latency;
 use crate::jobs::{
-    IdlePolicy, JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, Wait,
+    IdlePolicy, JobRefusal, MOST_JOBS_OF_A_USER, MemberActivity, Overdue, ProjectRefusal, ServiceSpec, Wait,
     permit_another,
 };
 
@@ -276,17 +276,22 @@ fn impossible_jobs_are_rejected_at_submission() {
 fn interactive_limits_apply_to_runtime_and_idleness() {
     let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
     let did = |running, idle| MemberActivity { running, idle, counts_as_idle: true };
-    let shell = |did| limits.overdue(JobKind::Interactive, None, did);
-    assert_eq!(shell(did(DAY / 2, DAY / 48)), None);
-    assert_eq!(shell(did(DAY, DAY / 48)), Some(Overdue::InteractiveLimit(DAY)));
-    assert_eq!(shell(did(DAY / 2, DAY / 24)), Some(Overdue::IdleLimit(DAY / 24)));
-    assert_eq!(limits.overdue(JobKind::Training, None, did(DAY * 9, DAY * 9)), None);
-    let by_owner = limits.overdue(JobKind::Training, Some(DAY), did(DAY, Duration::ZERO));
+    let [shell, training] =
+        [JobKind::Interactive, JobKind::Training].map(|kind| super::spec("a", "job", "1", kind));
+    let service = JobSpec { service: Some(ServiceSpec::default()), ..shell.clone() };
+    let overdue = |spec, did| limits.overdue(spec, None, did);
+    assert_eq!(overdue(&shell, did(DAY / 2, DAY / 48)), None);
+    assert_eq!(overdue(&shell, did(DAY, DAY / 48)), Some(Overdue::InteractiveLimit(DAY)));
+    assert_eq!(overdue(&shell, did(DAY / 2, DAY / 24)), Some(Overdue::IdleLimit(DAY / 24)));
+    assert_eq!([&training, &service].map(|spec| overdue(spec, did(DAY * 9, DAY * 9))), [None; 2]);
+    let by_owner = limits.overdue(&service, Some(DAY), did(DAY, Duration::ZERO));
     assert_eq!(by_owner, Some(Overdue::MaxRuntime(DAY)));
     let ends = Project { idle_policy: IdlePolicy::End, ..limits };
-    let training = |did| ends.overdue(JobKind::Training, None, did);
-    assert_eq!(training(did(DAY, DAY / 3)), Some(Overdue::Idle(DAY / 3)));
-    assert_eq!(training(MemberActivity { counts_as_idle: false, ..did(DAY, DAY / 3) }), None);
+    for spec in [&training, &service] {
+        let idle = |did| ends.overdue(spec, None, did);
+        assert_eq!(idle(did(DAY, DAY / 3)), Some(Overdue::Idle(DAY / 3)));
+        assert_eq!(idle(MemberActivity { counts_as_idle: false, ..did(DAY, DAY / 3) }), None);
+    }
 }
 
 #[test]

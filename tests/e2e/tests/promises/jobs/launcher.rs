@@ -103,6 +103,12 @@ fn daemon_without_a_ticket_starts_no_process() {
     let start = json!({"start": {"ticket": ticket, "index": 0, "kept": 1, "command": evil["command"], "workdir": "/"}});
     let answer = launched.answer(&start, &evil);
     assert!(answer.contains("not what its submitter attested"), "{answer:?}");
+    // A service would be started without bound.
+    let own = ["sh", "-c", "touch $HOME/ran"];
+    let service = json!({"start": {"ticket": ticket, "index": 0, "kept": 1, "command": own, "workdir": start["start"]["workdir"],
+        "service": {}}});
+    let answer = launched.answer(&service, &evil);
+    assert!(answer.contains("not what its submitter attested"), "{answer:?}");
     go();
     until(&launched.node, "waits", "succeeded");
     assert!(!proof.exists());
