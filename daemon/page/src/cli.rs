@@ -14,11 +14,12 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_domain::text::{is_visible, visible};
+use tranche_nodes::NodeAddress;
 
 use crate::board::Board;
 use crate::guard::AllowedHosts;
 use crate::limits::{LONGEST_NAME, MOST_NODES};
-use crate::nodes::{NodeAddress, OtherNode};
+use crate::nodes::OtherNode;
 use crate::refresh::{follow, refresh};
 use crate::routes::routes;
 use crate::serve::serve;

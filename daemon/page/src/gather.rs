@@ -6,10 +6,11 @@ use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{JobState, JobView, ProjectView};
 use tranche_domain::request::Share;
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
+use tranche_nodes::NodeFigures;
 
 use crate::daemon::Reading;
 use crate::limits::MOST_ROWS;
-use crate::overview::{GpuRow, JobRow, NodeFigures, Overview, PartRow, PendingRow, ProjectRow, SliceRow};
+use crate::overview::{GpuRow, JobRow, Overview, PartRow, PendingRow, ProjectRow, SliceRow};
 use crate::usage::DayOfUse;
 use crate::users::UserNames;
 

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use tranche_domain::text::visible_within;
+use tranche_nodes::NodeFigures;
 
 use crate::limits::{
     BINS_OF_DAY, COLUMNS, LONGEST_NAME, LONGEST_REASON, MOST_BANDS, MOST_GPUS, MOST_PARTS, MOST_PROJECTS,
@@ -33,21 +34,6 @@ pub(crate) struct Overview {
     pub(crate) allocation: Option<Allocation>,
     /// Rows of the lists above that were left out for length.
     pub(crate) omitted: u64,
-}
-
-/// Sums over a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct NodeFigures {
-    pub(crate) gpus: u32,
-    /// GPUs in slices, in thousandths of one.
-    pub(crate) allocated_milligpus: u32,
-    /// Those of them in slices that count as idle.
-    pub(crate) idle_milligpus: u32,
-    /// Number of running jobs.
-    pub(crate) running: u32,
-    /// Number of pending jobs and of requests for slices that wait.
-    pub(crate) pending: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

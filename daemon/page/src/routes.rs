@@ -16,10 +16,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tranche_exposition::Questions;
+use tranche_nodes::PATH;
 
 use crate::board::{Board, Published};
 use crate::guard::{AllowedHosts, guard, plain};
-use crate::nodes::PATH;
 
 /// Maximum number of streams of events.
 const MOST_STREAMS: usize = 32;

@@ -1,8 +1,10 @@
 //! Sample overviews for tests: one with hostile names, and one of a large node.
 
+use tranche_nodes::NodeFigures;
+
 use crate::limits::{BINS_OF_DAY, COLUMNS};
 use crate::overview::{
-    Allocation, Band, GpuRow, JobRow, NodeFigures, Overview, PartRow, PendingRow, ProjectRow, SliceRow,
+    Allocation, Band, GpuRow, JobRow, Overview, PartRow, PendingRow, ProjectRow, SliceRow,
 };
 
 /// Text that would run where it is not escaped.

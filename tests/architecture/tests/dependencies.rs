@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-cdi", &["tranche-domain"]),
     ("tranche-config", &[]),
     ("tranche-exposition", &[]),
+    ("tranche-nodes", &["tranche-domain"]),
     ("tranche-jobs", &["tranche-cdi", "tranche-domain", "tranche-shm"]), // the last for its crash points alone
     ("tranche-privileged", &["tranche-cdi", "tranche-domain"]),
     ("tranche-linux", &["tranche-domain", "tranche-privileged", "tranche-shm"]),
@@ -54,9 +55,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-timeshare",
         ],
     ),
-    ("tranche-ctl", &["tranche-domain", "tranche-rpc", "tranche-symbols"]),
+    ("tranche-ctl", &["tranche-domain", "tranche-nodes", "tranche-rpc", "tranche-symbols"]),
     // A client that may only look; of the metrics' server it has the limits on connections.
-    ("tranche-page", &["tranche-domain", "tranche-exposition", "tranche-rpc"]),
+    ("tranche-page", &["tranche-domain", "tranche-exposition", "tranche-nodes", "tranche-rpc"]),
     // The adapter of the kubelet.
     (
         "tranche-deviceplugin",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use tranche_nodes::NodeAddress;
 
 use super::quantity;
 
@@ -21,6 +22,9 @@ pub struct TopArgs {
     /// Begin with your own slices and jobs only
     #[arg(short = 'm', long)]
     pub mine: bool,
+    /// Another node by its name and the address of its page, such as gpu2=http://gpu2:9465; may be repeated
+    #[arg(long = "node", value_name = "NAME=URL", env = "TRANCHE_NODES", value_delimiter = ',')]
+    pub nodes: Vec<NodeAddress>,
     /// Print a single frame as text, in the size of COLUMNS and LINES or else of the terminal
     #[arg(long)]
     pub once: bool,

@@ -3,7 +3,7 @@
 use super::rows::{self, ScreenRow};
 use super::sheet::{Strip, Tone};
 use super::state::{Focus, ScreenState};
-use super::{details, queue, table};
+use super::{details, others, queue, table};
 
 /// Time at which a frame is drawn.
 #[derive(Clone, Debug)]
@@ -45,6 +45,9 @@ pub(super) fn frame(state: &ScreenState, (width, height): (u16, u16), now: &Mome
         let (socket, since, why) = (&state.socket, &silence.since, &silence.why);
         Strip::of(&format!("no answer from {socket} since {since}: {why}"), width, Tone::Bad)
     }));
+    // Half of a low screen is for this node's own.
+    let below = others::strips(&state.others, width);
+    strips.extend(below.into_iter().take(usize::from(height / 2)));
     let room = usize::from(height).saturating_sub(strips.len() + 1);
     let mut frame = match &state.focus {
         Focus::Details(first) => page(&details::lines(state, width, now.unix_ms), *first, room, width),

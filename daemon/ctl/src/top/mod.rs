@@ -8,6 +8,7 @@ mod details;
 mod feed;
 mod frame;
 mod keys;
+mod others;
 mod queue;
 mod rows;
 #[cfg(test)]
@@ -39,6 +40,7 @@ use crate::errors::Failure;
 use crate::out;
 use feed::Feed;
 use frame::{Moment, frame};
+use others::OtherNode;
 use state::ScreenState;
 
 /// Size of a frame where neither the environment nor a terminal gives one.
@@ -51,6 +53,7 @@ pub fn top(args: &TopArgs, socket: &Path) -> Result<u8, Failure> {
         host: host(),
         own_uid: Uid::effective().as_raw(),
         mine: args.mine,
+        others: args.nodes.iter().map(OtherNode::new).collect(),
         ..ScreenState::default()
     };
     if !args.once && !stdout().is_terminal() {
@@ -60,9 +63,12 @@ pub fn top(args: &TopArgs, socket: &Path) -> Result<u8, Failure> {
     let mut feed = Feed::new(socket.to_owned());
     state.show(feed.look()?);
     if args.once {
+        for (node, address) in state.others.iter_mut().zip(&args.nodes) {
+            node.enter(others::read(address));
+        }
         return once(&state).map(|()| 0);
     }
-    session::session(state, feed, args.delay, now)
+    session::session(state, feed, args, now)
 }
 
 /// Prints a single frame, without the line of keys.

@@ -12,8 +12,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::feed::{Answer, Feed};
 use super::frame::{Moment, frame};
 use super::keys::{Demand, press};
+use super::others::{self, ReadNode};
 use super::state::{ScreenState, Silence};
 use super::tty::FullScreen;
+use crate::cli::TopArgs;
 use crate::errors::Failure;
 
 /// Time without an answer after which the daemon counts as silent, beyond the interval.
@@ -24,6 +26,7 @@ const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, S
 /// An event that the display waits for.
 enum Happened {
     Answered(Answer),
+    Read(ReadNode),
     Pressed(KeyEvent),
     Resized,
     Signalled(Signal),
@@ -41,13 +44,16 @@ enum Next {
 pub(super) fn session(
     mut state: ScreenState,
     feed: Feed,
-    interval: Duration,
+    args: &TopArgs,
     now: impl Fn() -> Moment,
 ) -> Result<u8, Failure> {
+    let interval = args.delay;
     let (events, inbox) = channel();
     watch_signals(events.clone())?;
     let mut screen = FullScreen::open().map_err(Failure::Terminal)?;
     read_keys(events.clone());
+    let results = events.clone();
+    others::follow(args.nodes.clone(), move |read| results.send(Happened::Read(read)).is_ok());
     let (deeds, orders) = channel();
     thread::spawn(move || {
         feed.run(interval, &orders, |answer| events.send(Happened::Answered(answer)).is_ok());
@@ -96,6 +102,9 @@ fn take(
     match happened {
         None | Some(Happened::Resized) => {}
         Some(Happened::Answered(answer)) => hear(state, answer, answered),
+        Some(Happened::Read((number, read))) => {
+            state.others.get_mut(number).into_iter().for_each(|node| node.enter(read.clone()));
+        }
         Some(Happened::Broken(error)) => return Err(error),
         Some(Happened::Signalled(Signal::SIGCONT)) => screen.resume()?,
         Some(Happened::Signalled(signal)) => {

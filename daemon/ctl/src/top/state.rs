@@ -6,6 +6,7 @@ use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::jobs::{JobName, ProjectName};
 
 use super::deed::Deed;
+use super::others::OtherNode;
 use super::scene::Scene;
 
 /// Number of figures kept for each GPU.
@@ -102,6 +103,8 @@ pub(super) struct ScreenState {
     pub(super) scene: Option<Scene>,
     /// Set while the daemon does not answer.
     pub(super) silence: Option<Silence>,
+    /// Other nodes, in the order in which they are shown.
+    pub(super) others: Vec<OtherNode>,
     /// Path of its socket, for messages.
     pub(super) socket: String,
     /// Name of the node.

@@ -2,9 +2,11 @@
 
 use super::rows::{NodePlace, gpus, swatch};
 use super::shown::ShownNode;
+use tranche_nodes::NodeFigures;
+
 use crate::colour::Colours;
 use crate::element::{Element, element};
-use crate::overview::{NodeFigures, Overview, ProjectRow};
+use crate::overview::{Overview, ProjectRow};
 use crate::time::{duration, moment};
 
 /// The figures, and what is wrong with nodes.

@@ -39,6 +39,7 @@ mod shim_artifact;
 mod slices;
 mod smi;
 mod top;
+mod tour;
 mod transfers;
 mod trueup;
 mod views;

@@ -96,4 +96,18 @@ fn page_of_a_user_who_may_only_look_has_the_figures_of_the_commands() {
     let html = page.get("/").unwrap_or_else(|answer| panic!("{answer}"));
     assert!(html.contains("13 jobs, longest") && html.contains("<td>waits</td>"), "{html}");
     assert!(!html.contains("SECRET") && !overview.to_string().contains("SECRET"));
+
+    // `top` of another node reads this page.
+    let other = Node::simulated("h200x1");
+    let mut top = other.command(other.stage().command());
+    top.args(["top", "--once"]);
+    let nodes = format!("gpu2=http://127.0.0.1:{},gone=http://127.0.0.1:1", page.port);
+    let frame = other.run(top.env("TRANCHE_NODES", nodes)).success();
+    assert!(frame.contains("gpu2: 16 GPUs: 16 allocated (16 idle) | 13 running, 1 pending"), "{frame}");
+    assert!(frame.contains("gone: no answer"), "{frame}");
+    for (node, why) in
+        [("gpu2", "NAME=URL"), ("a=ftp://a", "http://"), ("a=http://u:secret@a", "credentials")]
+    {
+        other.tranche(&["top", "--once", "--node", node]).refused(2, &[why]);
+    }
 }

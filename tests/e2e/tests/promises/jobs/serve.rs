@@ -37,7 +37,19 @@ fn service_is_before_training_on_its_gpu_and_comes_back_until_it_is_deleted() {
     let mut node = node("v100x8", "1");
     let (port, sick) = (free_port(), node.dir().join("sick"));
     let health = format!("{port}/ready");
-    let begin = ["api", "-g", "0.3", "--serve", "--health", &health, "--health-interval", "1s", "--grace", "1s", "--"];
+    let begin = [
+        "api",
+        "-g",
+        "0.3",
+        "--serve",
+        "--health",
+        &health,
+        "--health-interval",
+        "1s",
+        "--grace",
+        "1s",
+        "--",
+    ];
     let sick_path = sick.display().to_string();
     let script = format!("rm -f {sick_path}; exec python3 -c \"$0\" {port} {sick_path}");
     submit(&node, &[&begin[..], &["sh", "-c", &script, SERVER]].concat()).success();
@@ -46,7 +58,8 @@ fn service_is_before_training_on_its_gpu_and_comes_back_until_it_is_deleted() {
     let healthy = |node: &e2e::Node| described(node, "api")["members"][0]["healthy"].as_bool();
     eventually("it is healthy", || healthy(&node).filter(|healthy| *healthy).ok_or(described(&node, "api")));
     let shown = |slice: &str| node.tranche(&["slice", "show", slice, "--json"]).success();
-    let priority = |slice: &str| serde_json::from_str::<Value>(&shown(slice)).expect("JSON")["priority"].as_i64();
+    let priority =
+        |slice: &str| serde_json::from_str::<Value>(&shown(slice)).expect("JSON")["priority"].as_i64();
     assert_eq!([priority("a.api.0"), priority("a.train.0")], [Some(1), Some(0)]);
     let text = node.tranche(&["describe", "api"]).success();
     for line in ["Type      service\n", &format!("Health    healthy; port {health}, every 1 s\n")] {
@@ -61,7 +74,9 @@ fn service_is_before_training_on_its_gpu_and_comes_back_until_it_is_deleted() {
         2 => Ok(()),
         starts => Err(format!("{starts} starts")),
     });
-    eventually("it is healthy again", || healthy(&node).filter(|healthy| *healthy).ok_or(described(&node, "api")));
+    eventually("it is healthy again", || {
+        healthy(&node).filter(|healthy| *healthy).ok_or(described(&node, "api"))
+    });
     let log = node.tranche(&["logs", "api"]).success();
     assert!(log.contains("503 Service Unavailable") && log.contains("start 2"), "{log}");
     assert_eq!(job(&node, "train").members[0].starts, 1);
@@ -101,10 +116,13 @@ fn users_service_has_no_success_that_its_ticket_would_end_with() {
     let counted = ["sh", "-c", "echo run >>$HOME/runs; exit 0"];
     launched.by_alice(&[&["submit", "api", "-g", "0.5", "--serve", "--"], &counted[..]].concat()).success();
     let runs = || fs::read_to_string(launched.path("alice/runs")).unwrap_or_default().lines().count();
-    eventually("it is started three times", || if runs() >= 3 { Ok(()) } else { Err(format!("{} times", runs())) });
+    eventually("it is started three times", || {
+        if runs() >= 3 { Ok(()) } else { Err(format!("{} times", runs())) }
+    });
     assert_eq!(job(&launched.node, "api").succeeded, 0);
     // Others do not see how it ended.
-    let stranger = launched.as_user(&["--reuid=54399", "--clear-groups"], &["list", "-A", "--json"]).success();
+    let stranger =
+        launched.as_user(&["--reuid=54399", "--clear-groups"], &["list", "-A", "--json"]).success();
     assert!(!stranger.contains("exited with status"), "{stranger}");
     launched.node.tranche(&["delete", "api"]).success();
     eventually("no ticket is left", || {
