@@ -56,7 +56,9 @@ fn service_is_before_training_on_its_gpu_and_comes_back_until_it_is_deleted() {
     submit(&node, &["train", "-g", "0.5", "--", "sleep", "1000"]).success();
     until(&node, "train", "running");
     let healthy = |node: &e2e::Node| described(node, "api")["members"][0]["healthy"].as_bool();
-    eventually("it is healthy", || healthy(&node).filter(|healthy| *healthy).ok_or(described(&node, "api")));
+    eventually("it is healthy", || {
+        healthy(&node).filter(|healthy| *healthy).ok_or_else(|| described(&node, "api").to_string())
+    });
     let shown = |slice: &str| node.tranche(&["slice", "show", slice, "--json"]).success();
     let priority =
         |slice: &str| serde_json::from_str::<Value>(&shown(slice)).expect("JSON")["priority"].as_i64();
@@ -75,7 +77,7 @@ fn service_is_before_training_on_its_gpu_and_comes_back_until_it_is_deleted() {
         starts => Err(format!("{starts} starts")),
     });
     eventually("it is healthy again", || {
-        healthy(&node).filter(|healthy| *healthy).ok_or(described(&node, "api"))
+        healthy(&node).filter(|healthy| *healthy).ok_or_else(|| described(&node, "api").to_string())
     });
     let log = node.tranche(&["logs", "api"]).success();
     assert!(log.contains("503 Service Unavailable") && log.contains("start 2"), "{log}");
