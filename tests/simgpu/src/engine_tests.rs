@@ -377,3 +377,65 @@ fn a_destroyed_context_takes_no_more_work_and_its_work_counts_as_done() {
     assert!(play.node.is_done(ticket));
     assert_eq!(process.submit(context, kernel(1, 1)), Err(Refusal::Destroyed));
 }
+
+#[test]
+fn requests_of_several_callers_are_carried_out_one_after_the_other() {
+    let play = Play::on("v100x8");
+    let process = play.process(7);
+    let controlled = play.node.controlled(7).unwrap();
+    let swapped: Vec<Gpu> = [1, 0, 2, 3, 4, 5, 6, 7].map(|index| play.gpu(index)).into();
+    let wanted = [
+        Request::Lock(None),
+        Request::Lock(Some(Duration::from_millis(20))),
+        Request::Checkpoint,
+        Request::Restore(None),
+        Request::Restore(Some(swapped)),
+        Request::Unlock,
+    ];
+    let serve = || {
+        let carried_out = (1..=wanted.len() as u64).map(|result| {
+            let (number, request) =
+                (0..500).find_map(|_| process.next_request(Duration::from_millis(20))).unwrap();
+            process.answer(number, result, ProcessState::Locked);
+            request
+        });
+        carried_out.collect::<Vec<_>>()
+    };
+    let (carried_out, results) = std::thread::scope(|scope| {
+        let server = scope.spawn(serve);
+        let callers: Vec<_> =
+            wanted.iter().map(|one| scope.spawn(|| controlled.request(one).unwrap())).collect();
+        let results: HashSet<u64> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+        (server.join().unwrap(), results)
+    });
+    assert!(wanted.iter().all(|one| carried_out.contains(one)), "{carried_out:?}");
+    assert_eq!(results, (1..=6).collect());
+    assert_eq!(controlled.state(), ProcessState::Locked);
+}
+
+#[test]
+fn a_request_to_a_process_that_ends_ends_too() {
+    let play = Play::on("v100x8");
+    let _process = play.process(7);
+    let controlled = play.node.controlled(7).unwrap();
+    let asked = std::thread::spawn(move || controlled.request(&Request::Checkpoint));
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(!asked.is_finished());
+    play.kill(7);
+    assert_eq!(asked.join().unwrap(), None);
+    assert!(play.node.controlled(7).is_none());
+}
+
+#[test]
+fn a_later_process_in_the_same_place_finds_no_request_of_the_first() {
+    let play = Play::on("v100x8");
+    let first = play.process(7);
+    first.answer(1, 0, ProcessState::Failed);
+    first.note_kept(5);
+    assert_eq!(play.node.stopped().len(), 1);
+    play.kill(7);
+    let second = play.process(8);
+    let controlled = play.node.controlled(8).unwrap();
+    assert_eq!((controlled.state(), controlled.kept_bytes()), (ProcessState::Running, 0));
+    assert_eq!(second.next_request(Duration::ZERO), None);
+}

@@ -90,6 +90,10 @@ pub struct Settings {
     pub linger_ms: u64,
     /// True if NVML calls about the GPU do not return.
     pub hangs: bool,
+    /// True if checkpoints take as much of the host's memory as they hold of the GPU's.
+    pub full_images: bool,
+    /// True if the end of a restored process takes the node's GPUs down.
+    pub restored_hangs: bool,
 }
 
 fn as_mib<S: serde::Serializer>(blocks: &Blocks, to: S) -> Result<S::Ok, S::Error> {
@@ -117,6 +121,15 @@ pub enum Setting {
     Linger(Duration),
     /// If true, NVML calls about the GPU do not return until this is set to false.
     Hangs(bool),
+    /// If true, a checkpoint takes as much of the host's memory as it holds of the GPU's.
+    ///
+    /// Else only bytes that were written are there.
+    FullImages(bool),
+    /// If true, the end of a process with restored contexts takes all GPUs of the node down.
+    ///
+    /// They are lost and NVML hangs, where a real host was seen to hang
+    /// (<https://github.com/NVIDIA/cuda-checkpoint/issues/53>). A process that was checkpointed again may end.
+    RestoredHangs(bool),
 }
 
 /// A fault that the driver reported.
@@ -154,6 +167,8 @@ impl Node {
             context: Blocks(header.get(gpu::CONTEXT_BLOCKS)),
             linger_ms: header.get(gpu::LINGER) / 1_000_000,
             hangs: header.get(gpu::HANGS) != 0,
+            full_images: header.get(gpu::FULL_IMAGES) != 0,
+            restored_hangs: header.get(gpu::RESTORED_HANGS) != 0,
         }
     }
 
@@ -173,6 +188,8 @@ impl Node {
             Setting::Context(blocks) => (gpu::CONTEXT_BLOCKS, blocks.0),
             Setting::Linger(span) => (gpu::LINGER, u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             Setting::Hangs(hangs) => (gpu::HANGS, u64::from(hangs)),
+            Setting::FullImages(full) => (gpu::FULL_IMAGES, u64::from(full)),
+            Setting::RestoredHangs(hangs) => (gpu::RESTORED_HANGS, u64::from(hangs)),
         };
         let (ground, _) = self.bring(gpu);
         self.gpu_words(gpu).header().set(field, value);

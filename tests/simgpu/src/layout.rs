@@ -1,17 +1,18 @@
 //! Layout of a node's file, in 64-bit words.
 //!
-//! A header, the table of processes, one part per GPU (header, busy windows, what each process holds, faults, the log,
+//! A header, the table of processes, their places for requests, one part per GPU (header, busy windows, what each process holds, faults, the log,
 //! contexts with their queues and marks), and behind all that the node's specification as JSON.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use crate::lock::Lock;
+use crate::preset::MAX_GPUS;
 
 /// First word of a node's file ("SIMGPUND").
 pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"SIMGPUND");
 /// Moves with every change of this layout.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// Processes that a node can know at a time.
 pub(crate) const PROCESSES: usize = 512;
@@ -44,6 +45,27 @@ pub(crate) mod node {
     pub(crate) const WORDS: usize = 64;
 }
 
+/// Fields of a process's place for requests of others to the driver in it.
+pub(crate) mod request {
+    /// Three words of lock: over the requests of others.
+    pub(crate) const LOCK: usize = 0;
+    pub(crate) const STATE: usize = 3;
+    /// Thread that carries requests out, zero until it runs.
+    pub(crate) const THREAD: usize = 4;
+    /// Number of the last request. Slept on by that thread.
+    pub(crate) const REQUESTED: usize = 5;
+    /// Number of the last request that was carried out. Slept on by its caller.
+    pub(crate) const ANSWERED: usize = 6;
+    pub(crate) const KIND: usize = 7;
+    pub(crate) const ARGUMENT: usize = 8;
+    pub(crate) const RESULT: usize = 9;
+    /// Bytes of device memory that are kept in the host's.
+    pub(crate) const KEPT: usize = 10;
+    /// For each GPU one more than the index of the one in its place; all zero where each keeps its own.
+    pub(crate) const MAP: usize = 16;
+    pub(crate) const WORDS: usize = MAP + super::MAX_GPUS;
+}
+
 /// Fields of a GPU's header.
 pub(crate) mod gpu {
     /// Three words of lock: over all of the GPU's part.
@@ -59,6 +81,10 @@ pub(crate) mod gpu {
     pub(crate) const NEEDS: usize = 10;
     /// Time up to which use is recorded: beyond [`NOW`] where a process was killed before it stored that.
     pub(crate) const RECORDED: usize = 11;
+    /// Nonzero if checkpoints take as much of the host's memory as they hold of the GPU's.
+    pub(crate) const FULL_IMAGES: usize = 12;
+    /// Nonzero if the end of a process that was restored takes all GPUs with it.
+    pub(crate) const RESTORED_HANGS: usize = 13;
     pub(crate) const NOW: usize = 16;
     pub(crate) const TURN: usize = 17;
     pub(crate) const SLICE_LEFT: usize = 18;
@@ -101,6 +127,8 @@ pub(crate) mod holding {
     pub(crate) const SHARED_BLOCKS: usize = 5;
     /// Time at which its process was first seen dead; zero until then.
     pub(crate) const DEAD_SINCE: usize = 6;
+    /// Nonzero if its contexts came back from a checkpoint.
+    pub(crate) const RESTORED: usize = 7;
     pub(crate) const WINDOWS: usize = 8;
     pub(crate) const WORDS: usize = WINDOWS + super::WINDOWS * super::window::WORDS;
 }
@@ -166,7 +194,8 @@ pub(crate) mod mark {
     pub(crate) const WORDS: usize = 2;
 }
 
-const FIRST_GPU: usize = node::WORDS + PROCESSES;
+const FIRST_REQUEST: usize = node::WORDS + PROCESSES;
+const FIRST_GPU: usize = FIRST_REQUEST + PROCESSES * request::WORDS;
 const GPU_WINDOWS: usize = gpu::WORDS;
 const GPU_HOLDINGS: usize = GPU_WINDOWS + WINDOWS * window::WORDS;
 const GPU_SHARED: usize = GPU_HOLDINGS + PROCESSES * holding::WORDS;
@@ -222,7 +251,7 @@ impl<'a> Words<'a> {
         Lock { holder: &self.0[first], turns: &self.0[first + 1], flags: &self.0[first + 2] }
     }
 
-    fn part(self, first: usize, length: usize) -> Self {
+    pub(crate) fn part(self, first: usize, length: usize) -> Self {
         Self(&self.0[first..first + length])
     }
 
@@ -244,6 +273,11 @@ impl<'a> NodeWords<'a> {
     /// The word with the stamp of a process, zero where there is none.
     pub(crate) fn process(self, slot: usize) -> &'a AtomicU64 {
         &self.0[node::WORDS + slot]
+    }
+
+    /// A process's place for requests to the driver in it.
+    pub(crate) fn request(self, slot: usize) -> Words<'a> {
+        Words(self.0).record(FIRST_REQUEST, request::WORDS, slot)
     }
 
     pub(crate) fn gpu(self, index: usize) -> GpuWords<'a> {

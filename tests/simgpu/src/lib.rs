@@ -23,6 +23,7 @@ mod preset;
 mod process;
 mod queue;
 mod refusal;
+mod request;
 mod shared;
 mod sys;
 mod units;
@@ -36,10 +37,13 @@ pub use lane::{Lane, WorkKind};
 pub use layout::{MARKS, QUEUE_LENGTH};
 pub use model::{Architecture, Brand, Clocks, Compute, Link, Memory, Mig, Model, Power, Temperature, models};
 pub use node::{BadNode, Node};
-pub use personality::{DEFAULT_PERSONALITY, DRIVER_VARIABLE, Loading, LookUp, Personality, personalities};
+pub use personality::{
+    DEFAULT_PERSONALITY, DRIVER_VARIABLE, Loading, LookUp, Personality, StarvedRestore, personalities,
+};
 pub use preset::{BadPreset, GpuSpec, MAX_GPUS, NodeSpec, presets};
 pub use process::Process;
 pub use refusal::Refusal;
+pub use request::{Controlled, ProcessState, Request};
 pub use shared::Shared;
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
 pub use work::{Ticket, Work};

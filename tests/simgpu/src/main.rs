@@ -71,8 +71,19 @@ enum Command {
 }
 
 /// Options that change something; at least one must be given.
-const CHANGES: [&str; 9] =
-    ["mig", "compute_mode", "xid", "lost", "needs", "virtualization", "context_mib", "linger_ms", "hangs"];
+const CHANGES: [&str; 11] = [
+    "mig",
+    "compute_mode",
+    "xid",
+    "lost",
+    "needs",
+    "virtualization",
+    "context_mib",
+    "linger_ms",
+    "hangs",
+    "full_images",
+    "restored_hangs",
+];
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(CHANGES)))]
@@ -109,6 +120,12 @@ struct Set {
     /// Have NVML not come back from questions about it, or answer again
     #[arg(long)]
     hangs: Option<Switch>,
+    /// Have checkpoints take as much of the host's memory as they hold of the GPU's
+    #[arg(long)]
+    full_images: Option<Switch>,
+    /// Have the end of a restored process take the node's GPUs down
+    #[arg(long)]
+    restored_hangs: Option<Switch>,
 }
 
 #[derive(Args)]
@@ -265,6 +282,8 @@ impl Set {
             self.context_mib.map(|mib| Setting::Context(Blocks::holding_mib(mib))),
             self.linger_ms.map(|ms| Setting::Linger(Duration::from_millis(ms))),
             self.hangs.map(|switch| Setting::Hangs(matches!(switch, Switch::On))),
+            self.full_images.map(|switch| Setting::FullImages(matches!(switch, Switch::On))),
+            self.restored_hangs.map(|switch| Setting::RestoredHangs(matches!(switch, Switch::On))),
         ]
         .into_iter()
         .flatten()

@@ -28,6 +28,20 @@ pub struct Personality {
     pub pool_step_mib: u64,
     /// Moment at which code reaches a context, unless CUDA_MODULE_LOADING sets another.
     pub loading: Loading,
+    /// State of a process whose restore found no room, which no driver mends.
+    #[serde(default)]
+    pub starved_restore: StarvedRestore,
+}
+
+/// State of a process whose restore found no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StarvedRestore {
+    /// It seems to be checkpointed still, and every further restore fails.
+    #[default]
+    Checkpointed,
+    /// It is shown as failed, and nothing is possible but its end.
+    Failed,
 }
 
 /// Addresses that `cuGetProcAddress` answers.

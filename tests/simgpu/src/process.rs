@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::context::Context;
-use crate::faults::ComputeMode;
+use crate::faults::{ComputeMode, Presence, Setting};
 use crate::ground::memory;
-use crate::layout::{PROCESSES, gpu, holding, node};
+use crate::layout::{PROCESSES, context, gpu, holding, node};
 use crate::node::{Node, stamps};
 use crate::refusal::Refusal;
 use crate::units::{Blocks, Gpu};
@@ -41,6 +41,7 @@ impl Node {
         let slot = (0..PROCESSES)
             .find(|slot| self.words().process(*slot).load(Acquire) == 0)
             .ok_or(Refusal::Processes)?;
+        self.clear_requests(slot);
         self.words().process(slot).store(stamp.0, Release);
         Ok(Process { node: self.clone(), slot, stamp })
     }
@@ -93,6 +94,9 @@ impl Node {
     fn forget(&self, stamp: u64) {
         for (slot, _) in stamps(self.words()).filter(|(_, found)| *found == stamp) {
             let word = self.words().process(slot);
+            if self.gpus().any(|gpu| self.takes_down(gpu, slot)) {
+                self.take_down();
+            }
             for gpu in self.gpus() {
                 let (ground, _) = self.bring(gpu);
                 if word.load(Acquire) == stamp {
@@ -100,6 +104,22 @@ impl Node {
                 }
             }
             let _ = word.compare_exchange(stamp, 0, AcqRel, Acquire);
+        }
+    }
+}
+
+impl Node {
+    /// True if the end of a process takes the GPUs down: its contexts were restored, and it is scripted so.
+    fn takes_down(&self, gpu: Gpu, slot: usize) -> bool {
+        let held = self.gpu_words(gpu).holding(slot);
+        let restored = held.get(holding::RESTORED) != 0 && held.get(holding::CONTEXTS) > 0;
+        restored && self.settings(gpu).restored_hangs
+    }
+
+    fn take_down(&self) {
+        for gpu in self.gpus() {
+            self.set(gpu, Setting::Presence(Presence::Lost));
+            self.set(gpu, Setting::Hangs(true));
         }
     }
 }
@@ -154,6 +174,18 @@ impl Process {
     /// Gives memory back; never more than was taken.
     pub fn give_blocks(&self, gpu: Gpu, blocks: Blocks) {
         self.node.ground(gpu).give(self.slot, blocks);
+    }
+
+    /// True if a context has no work queued, or is gone.
+    pub fn is_drained(&self, context: Context) -> bool {
+        let (ground, _) = self.node.bring(context.gpu);
+        !ground.is_live(context) || ground.words.context(context.slot as usize).get(context::QUEUED) == 0
+    }
+
+    /// Notes that contexts of this process came back from a checkpoint, or that they left.
+    pub fn note_restored(&self, gpu: Gpu, restored: bool) {
+        let ground = self.node.ground(gpu);
+        ground.words.holding(self.slot).set(holding::RESTORED, u64::from(restored));
     }
 
     /// Charges the cost of a loaded module by the model.

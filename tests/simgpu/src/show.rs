@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use comfy_table::{Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
-use simgpu::{Blocks, Gpu, Holding, Node, NodeSpec, Settings, Utilization, Vitals, Xid};
+use simgpu::{
+    Blocks, Controlled, Gpu, Holding, Node, NodeSpec, ProcessState, Settings, Utilization, Vitals, Xid,
+};
 
 use crate::failure::Failure;
 
@@ -15,6 +17,21 @@ struct NodeShown {
     driver: String,
     simulated: bool,
     gpus: Vec<GpuShown>,
+    /// Processes that do not run freely: locked, checkpointed or failed.
+    stopped: Vec<StoppedShown>,
+}
+
+#[derive(Serialize)]
+struct StoppedShown {
+    pid: u32,
+    state: ProcessState,
+    kept_bytes: u64,
+}
+
+impl From<Controlled> for StoppedShown {
+    fn from(process: Controlled) -> Self {
+        Self { pid: process.pid(), state: process.state(), kept_bytes: process.kept_bytes() }
+    }
 }
 
 #[derive(Serialize)]
@@ -80,6 +97,7 @@ pub(crate) fn node(node: &Node, json: bool) -> Result<(), Failure> {
         driver: node.spec().driver.version.clone(),
         simulated: true,
         gpus,
+        stopped: node.stopped().into_iter().map(Into::into).collect(),
     };
     let text = if json { as_json(&shown)? } else { as_table(&shown) };
     Ok(writeln!(io::stdout(), "{text}")?)

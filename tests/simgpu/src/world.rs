@@ -59,6 +59,10 @@ pub trait World: fmt::Debug + Send + Sync {
     fn is_me(&self, process: Stamp) -> bool {
         process.id() == own_id()
     }
+    /// True if the caller may control another process as a debugger may.
+    fn may_control(&self, _pid: u32) -> bool {
+        true
+    }
     /// True if a process lives. One that is dead but not yet waited for does not.
     fn is_alive(&self, process: Stamp) -> bool;
 }
@@ -79,6 +83,11 @@ impl World for Host {
 
     fn other(&self, pid: u32) -> Option<Stamp> {
         life(pid).filter(|life| life.state != State::Ended).map(|life| life.stamp)
+    }
+
+    fn may_control(&self, pid: u32) -> bool {
+        // The kernel checks for this file what it checks for debuggers.
+        fs::File::open(proc().join(format!("{pid}/mem"))).is_ok()
     }
 
     fn is_alive(&self, process: Stamp) -> bool {
