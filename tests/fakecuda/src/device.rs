@@ -19,7 +19,9 @@ pub(crate) fn init(flags: u32) -> Outcome {
     if flags != 0 {
         return Err(Status::InvalidValue);
     }
-    start()
+    start()?;
+    crate::checkpoint::serve::begin();
+    Ok(())
 }
 
 pub(crate) fn version(out: Out<i32>) -> Outcome {
@@ -50,8 +52,12 @@ pub(crate) fn luid(luid: Out<[u8; 8]>, mask: Out<u32>, device: i32) -> Outcome {
     mask.put(1)
 }
 
+/// The address on the bus. A process that was restored on another GPU reads that of the first one still
+/// (<https://github.com/NVIDIA/cuda-checkpoint/issues/48>).
 pub(crate) fn bus_id(out: Out<c_char>, room: i32, device: i32) -> Outcome {
-    let spec = spec(driver()?, device)?;
+    let driver = driver()?;
+    let gpu = driver.table().device(device)?.first_gpu;
+    let spec = driver.node().gpu_spec(gpu);
     // Four digits of domain, where NVML gives eight.
     out.put_text(&spec.pci_bus_id()[4..], room)
 }

@@ -79,6 +79,8 @@ pub(crate) struct Table {
 pub(crate) struct Device {
     /// Index of the GPU on the node.
     pub(crate) gpu: Gpu,
+    /// The GPU that it was at first, whose address on the bus it keeps.
+    pub(crate) first_gpu: Gpu,
     /// Heap behind `cuMemAlloc`.
     pub(crate) heap: Heap,
     /// The same at 32-bit addresses.
@@ -197,6 +199,7 @@ impl Table {
             let graph_pool = table.add_pool(Pool::graphs(index as usize, base + 2 * quarter, quarter));
             table.devices.push(Device {
                 gpu: *gpu,
+                first_gpu: *gpu,
                 heap: Heap::new(base + BLOCK, quarter - BLOCK),
                 low: Heap::new(LOW_ADDRESSES.0 + index * LOW_ADDRESSES.1, LOW_ADDRESSES.1),
                 primary: Primary::default(),

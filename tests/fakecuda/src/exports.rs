@@ -1,7 +1,8 @@
 //! Every exported symbol, once: its C arguments and the safe function behind it. The same table answers
 //! `cuGetProcAddress`.
 //!
-//! `streamed` entries have two symbols that differ only in what stream 0 means.
+//! `unlocked` entries do not wait while the process is locked. `streamed` entries have two symbols that differ only in
+//! what stream 0 means.
 #![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_void};
@@ -11,10 +12,10 @@ use simgpu::LookUp;
 use crate::launch::{Config, KernelShape, Parameters};
 use crate::lookup::DefaultStream;
 use crate::memory::{alloc, external, host, ipc, managed, multicast, pointer, pool, virt};
-use crate::wall::{Host, HostFunction, In, Out, SharedBySize, StreamCallback, Text, guarded};
+use crate::wall::{Host, HostFunction, In, Out, SharedBySize, StreamCallback, Text, guarded, unlocked};
 use crate::{
-    array, capture, context, device, event, fill, graph, green, launch, link, module, node, stream, symbols,
-    transfer, value,
+    array, capture, checkpoint, context, device, event, fill, graph, green, launch, link, module, node,
+    stream, symbols, transfer, value,
 };
 
 /// The instruction that continues elsewhere with the arguments where they are.
@@ -33,11 +34,20 @@ macro_rules! jump {
 
 macro_rules! exports {
     (
+        unlocked { $($free:ident($($taken:ident: $sort:ty),* $(,)?) = $acts:expr;)* }
         plain { $($symbol:ident($($name:ident: $type:ty),* $(,)?) = $body:expr;)* }
         streamed($default:ident) {
             $($legacy:ident / $per_thread:ident($($given:ident: $kind:ty),* $(,)?) = $does:expr;)*
         }
     ) => {
+        $(
+            // SAFETY: the names are those of the CUDA driver API, which this library defines in the place of the
+            // driver's.
+            #[unsafe(no_mangle)]
+            extern "C" fn $free($($taken: $sort),*) -> i32 {
+                unlocked(|| $acts)
+            }
+        )*
         $(
             // SAFETY: the names are those of the CUDA driver API, which this library defines in the place of the
             // driver's.
@@ -65,6 +75,12 @@ macro_rules! exports {
         mod foreign {
             $(
                 #[unsafe(naked)]
+                pub(super) extern "C" fn $free() {
+                    core::arch::naked_asm!(jump!(), sym super::$free)
+                }
+            )*
+            $(
+                #[unsafe(naked)]
                 pub(super) extern "C" fn $symbol() {
                     core::arch::naked_asm!(jump!(), sym super::$symbol)
                 }
@@ -83,6 +99,11 @@ macro_rules! exports {
 
         /// Every symbol with its address, and its foreign one.
         static SYMBOLS: &[(&str, fn() -> Host, fn() -> Host)] = &[
+            $((
+                stringify!($free),
+                || Host($free as *mut c_void),
+                || Host(foreign::$free as *mut c_void),
+            ),)*
             $((
                 stringify!($symbol),
                 || Host($symbol as *mut c_void),
@@ -119,9 +140,8 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 exports! {
-    plain {
-        // The driver and its devices.
-        cuInit(flags: u32) = device::init(flags);
+    unlocked {
+        // The driver and its devices: nothing that a GPU is needed for.
         cuDriverGetVersion(out: Out<i32>) = device::version(out);
         cuGetErrorName(status: i32, out: Out<Host>) = device::error_name(status, out);
         cuGetErrorString(status: i32, out: Out<Host>) = device::error_text(status, out);
@@ -135,14 +155,30 @@ exports! {
         cuDeviceGetName(out: Out<c_char>, room: i32, device: i32) = device::name(out, room, device);
         cuDeviceGetUuid(out: Out<[u8; 16]>, device: i32) = device::uuid(out, device);
         cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) = device::uuid(out, device);
-        cuDeviceGetLuid(out: Out<[u8; 8]>, mask: Out<u32>, device: i32) = device::luid(out, mask, device);
         cuDeviceGetPCIBusId(out: Out<c_char>, room: i32, device: i32) = device::bus_id(out, room, device);
-        cuDeviceGetByPCIBusId(out: Out<i32>, name: Text) = device::by_bus_id(out, name);
-        cuDeviceTotalMem(out: Out<u32>, device: i32) = device::total_memory_low(out, device);
         cuDeviceTotalMem_v2(out: Out<usize>, device: i32) = device::total_memory(out, device);
         cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) =
             device::capability(major, minor, device);
         cuDeviceGetAttribute(out: Out<i32>, attribute: i32, device: i32) = device::attribute(out, attribute, device);
+
+        // Processes, this one or another: locked, checkpointed, restored.
+        cuCheckpointProcessGetState(pid: i32, out: Out<i32>) = checkpoint::calls::state(pid, out);
+        cuCheckpointProcessGetRestoreThreadId(pid: i32, out: Out<i32>) = checkpoint::calls::thread(pid, out);
+        cuCheckpointProcessLock(pid: i32, arguments: In<checkpoint::calls::LockArguments>) =
+            checkpoint::calls::lock(pid, arguments);
+        cuCheckpointProcessCheckpoint(pid: i32, arguments: In<[u64; 8]>) =
+            checkpoint::calls::checkpoint(pid, arguments);
+        cuCheckpointProcessRestore(pid: i32, arguments: In<checkpoint::calls::RestoreArguments>) =
+            checkpoint::calls::restore(pid, arguments);
+        cuCheckpointProcessUnlock(pid: i32, arguments: In<[u64; 8]>) = checkpoint::calls::unlock(pid, arguments);
+    }
+
+    plain {
+        // The driver and its devices.
+        cuInit(flags: u32) = device::init(flags);
+        cuDeviceGetLuid(out: Out<[u8; 8]>, mask: Out<u32>, device: i32) = device::luid(out, mask, device);
+        cuDeviceGetByPCIBusId(out: Out<i32>, name: Text) = device::by_bus_id(out, name);
+        cuDeviceTotalMem(out: Out<u32>, device: i32) = device::total_memory_low(out, device);
         cuDeviceGetProperties(out: Out<device::Properties>, device: i32) = device::properties(out, device);
         cuDeviceCanAccessPeer(out: Out<i32>, one: i32, other: i32) = device::can_access_peer(out, one, other);
         cuDeviceGetP2PAttribute(out: Out<i32>, attribute: i32, one: i32, other: i32) =

@@ -33,3 +33,8 @@ pub(crate) fn own() -> &'static Personality {
         Personality::named(key.trim_end_matches('\0')).unwrap_or_default()
     })
 }
+
+/// True if processes can be locked, checkpointed and restored by others: CUDA 12.8, driver 570.
+pub(crate) fn has_checkpoints() -> bool {
+    own().has(12_080)
+}

@@ -15,6 +15,9 @@ macro_rules! statuses {
             $($variant = $number,)*
         }
 
+        /// The results by which [`outcome`] finds the one of a number.
+        const ALL: &[Status] = &[$(Status::$variant,)*];
+
         /// Number, name and sentence of every answer, success first.
         const NAMED: &[(i32, &CStr, &CStr)] = &[(0, c"CUDA_SUCCESS", c"no error"), $(($number, $name, $sentence),)*];
     };
@@ -67,6 +70,14 @@ statuses! {
 /// Name and sentence of a result, if this library has it.
 pub(crate) fn described(number: i32) -> Option<(&'static CStr, &'static CStr)> {
     NAMED.iter().find(|(known, _, _)| *known == number).map(|(_, name, sentence)| (*name, *sentence))
+}
+
+/// The outcome that a number stands for; one that this library has not is an unknown error.
+pub(crate) fn outcome(number: u64) -> Outcome {
+    if number == 0 {
+        return Ok(());
+    }
+    Err(ALL.iter().copied().find(|status| *status as u64 == number).unwrap_or(Status::Unknown))
 }
 
 /// The number that is returned to the caller.

@@ -53,7 +53,7 @@ impl Stream {
     }
 
     fn run_timed(self: &Arc<Self>, driver: &Driver, op: &Op) -> Outcome {
-        let duration = crate::timing::duration(driver, self.engine.gpu(), op);
+        let duration = crate::timing::duration(driver, self.engine().gpu(), op);
         let mut last = lock(&self.last);
         let ticket = self.submit_after(driver, op.kind(), duration, None)?;
         *last = Some(ticket);
@@ -118,7 +118,7 @@ impl Stream {
         after: Option<Ticket>,
     ) -> Outcome<Ticket> {
         let work = Work { lane: self.lane, kind, duration, after };
-        driver.process.submit(self.engine, work).map_err(status)
+        driver.process.submit(self.engine(), work).map_err(status)
     }
 
     fn defer(self: &Arc<Self>, driver: &Driver, op: Op, ready: Ticket, gate: Option<Ticket>) {
@@ -215,7 +215,7 @@ impl Stream {
             driver.node().wait(ticket).map_err(status)?;
             self.wait_until_acted(driver, ticket);
         }
-        crate::fault::check(driver, self.engine.gpu())
+        crate::fault::check(driver, self.engine().gpu())
     }
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn query(default: DefaultStream, handle: u64) -> Outcome {
     let driver = driver()?;
     let stream = select(driver, default, handle)?;
     stream.must_not_capture(driver)?;
-    crate::fault::check(driver, stream.engine.gpu())?;
+    crate::fault::check(driver, stream.engine().gpu())?;
     if stream.is_idle(driver) { Ok(()) } else { Err(Status::NotReady) }
 }
 

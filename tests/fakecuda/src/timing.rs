@@ -28,6 +28,11 @@ pub(crate) fn duration(driver: &Driver, gpu: Gpu, op: &Op) -> Duration {
     }
 }
 
+/// The time that bytes take over the bus of a GPU.
+pub(crate) fn over_the_bus(driver: &Driver, gpu: Gpu, bytes: u64) -> Duration {
+    at_rate(bytes, driver.node().gpu_spec(gpu).model.link.pcie_gigabytes_per_second)
+}
+
 /// One gigabyte per second is one byte per nanosecond.
 fn at_rate(bytes: u64, gigabytes_per_second: u64) -> Duration {
     Duration::from_nanos(bytes / gigabytes_per_second.max(1))

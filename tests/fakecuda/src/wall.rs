@@ -224,8 +224,16 @@ pub(crate) fn shared_by_size(function: SharedBySize, threads: i32) -> Option<usi
     function.map(|function| unsafe { function(threads) })
 }
 
-/// Runs an entry point and turns a panic into `CUDA_ERROR_UNKNOWN`, so that none crosses into C.
+/// Runs an entry point that waits while the process is locked.
 pub(crate) fn guarded(entry: impl FnOnce() -> Outcome) -> i32 {
+    unlocked(|| {
+        let _inside = crate::gate::enter();
+        entry()
+    })
+}
+
+/// Runs an entry point and turns a panic into `CUDA_ERROR_UNKNOWN`, so that none crosses into C.
+pub(crate) fn unlocked(entry: impl FnOnce() -> Outcome) -> i32 {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         if crate::fork::is_child() { Err(Status::NotInitialized) } else { entry() }
     }));

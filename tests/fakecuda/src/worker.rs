@@ -50,6 +50,8 @@ impl Worker {
 }
 
 fn run() {
+    // A lock waits for what it does.
+    crate::gate::exempt_this_thread();
     while let Ok(driver) = driver() {
         driver.worker.round();
     }

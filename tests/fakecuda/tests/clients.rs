@@ -1,90 +1,20 @@
 //! Unmodified programs on the simulated driver.
 #![allow(clippy::unwrap_used, reason = "a test may end where something is not as it must be")]
 
+mod bench;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
-use simgpu::{DEFAULT_PERSONALITY, LookUp, Node, NodeSpec, Presence, Setting, personalities};
+use bench::{Bench, text};
+use simgpu::{LookUp, Node, NodeSpec, Presence, Setting, personalities};
 
-/// A folder with the library under the names that programs look for, a node, and a compiled client.
-struct Bench {
-    folder: tempfile::TempDir,
-}
-
-/// Reports that a test can't run here; fails where none may be left out.
-fn skip(reason: &str) {
-    assert_ne!(std::env::var("TRANCHE_REQUIRE").as_deref(), Ok("all"), "SKIP is not allowed: {reason}");
-    println!("SKIP: {reason}");
-}
-
-/// The library as cargo built it for this test.
-fn library() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let deps = own.parent().unwrap();
-    let places = [deps.join("libfakecuda.so"), deps.parent().unwrap().join("libfakecuda.so")];
-    let newest = places
-        .iter()
-        .filter(|place| place.exists())
-        .max_by_key(|place| place.metadata().unwrap().modified().unwrap());
-    newest.unwrap_or_else(|| panic!("none of {places:?} is there")).clone()
-}
-
-impl Bench {
-    /// A bench with the default driver; `None` without a C compiler.
-    fn set_up(preset: &str) -> Option<Self> {
-        Self::with_driver(preset, DEFAULT_PERSONALITY)
-    }
-
-    /// The same with the library and the node of a driver.
-    fn with_driver(preset: &str, key: &str) -> Option<Self> {
-        let bench = Self { folder: tempfile::tempdir().unwrap() };
-        let stage = Command::new(env!("CARGO_BIN_EXE_fakecuda-stage"))
-            .args([library(), bench.path("sim")])
-            .output()
-            .unwrap();
-        assert!(stage.status.success(), "{}", text(&stage));
-        std::os::unix::fs::symlink(bench.path("sim").join(key), bench.path("lib")).unwrap();
-        let spec = NodeSpec::preset(preset).unwrap().with_driver(key).unwrap();
-        Node::create(&bench.path("node"), &spec).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client.c");
-        let mut cc = Command::new("cc");
-        cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(bench.path("client")).arg(source);
-        cc.arg("-L").arg(bench.path("lib")).args(["-lcuda", "-ldl"]);
-        match cc.output() {
-            Err(_) => {
-                skip("there is no C compiler (cc)");
-                None
-            }
-            Ok(printed) => {
-                assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-                Some(bench)
-            }
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn client(&self) -> Command {
-        let mut client = Command::new(self.path("client"));
-        client
-            .env("LD_LIBRARY_PATH", self.path("lib"))
-            .env_remove("SIMGPU_NODE")
-            .env_remove("CUDA_VISIBLE_DEVICES")
-            .env_remove("CUDA_DEVICE_ORDER");
-        client
-    }
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
+/// Source of the client.
+const CLIENT: &str = "client.c";
 
 #[test]
 fn a_linked_c_program_finds_everything_as_on_a_gpu() {
-    let Some(bench) = Bench::set_up("v100x8") else { return };
+    let Some(bench) = Bench::set_up("v100x8", CLIENT) else { return };
     let output = bench.client().env("SIMGPU_NODE", bench.path("node")).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(
@@ -98,7 +28,7 @@ fn a_linked_c_program_finds_everything_as_on_a_gpu() {
 #[test]
 fn a_linked_c_program_runs_on_every_driver() {
     for driver in personalities() {
-        let Some(bench) = Bench::with_driver("v100x8", &driver.key) else { return };
+        let Some(bench) = Bench::with_driver("v100x8", &driver.key, CLIENT) else { return };
         let mut client = bench.client();
         client.env("SIMGPU_NODE", bench.path("node")).env("CUDA_WANTED", driver.cuda.to_string());
         client.env("STEP_MIB", driver.pool_step_mib.to_string());
@@ -114,7 +44,7 @@ fn a_linked_c_program_runs_on_every_driver() {
 fn exports_look_ups_and_version_of_each_driver_agree() {
     let names = [("cuMemAllocAsync", 11020), ("cuGreenCtxCreate", 12040), ("cuStreamGetDevice", 12080)];
     for driver in personalities() {
-        let Some(bench) = Bench::with_driver("h200x1", &driver.key) else { return };
+        let Some(bench) = Bench::with_driver("h200x1", &driver.key, CLIENT) else { return };
         let mut client = bench.client();
         let printed = text(&client.arg("names").args(names.map(|(name, _)| name)).output().unwrap());
         let place = if driver.look_up == LookUp::Foreign { "elsewhere" } else { "there" };
@@ -128,7 +58,7 @@ fn exports_look_ups_and_version_of_each_driver_agree() {
 
 #[test]
 fn a_library_of_another_driver_than_the_nodes_is_refused() {
-    let Some(bench) = Bench::with_driver("h200x1", "610") else { return };
+    let Some(bench) = Bench::with_driver("h200x1", "610", CLIENT) else { return };
     let mut client = bench.client();
     client.env("SIMGPU_NODE", bench.path("node")).env("LD_LIBRARY_PATH", bench.path("sim"));
     let printed = text(&client.output().unwrap());
@@ -137,7 +67,7 @@ fn a_library_of_another_driver_than_the_nodes_is_refused() {
 
 #[test]
 fn without_a_node_there_is_no_device() {
-    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let Some(bench) = Bench::set_up("h200x1", CLIENT) else { return };
     let output = bench.client().output().unwrap();
     assert_eq!(text(&output), "without a node there is no device\n");
 }
@@ -154,7 +84,7 @@ fn seen(bench: &Bench, settings: &[(&str, &str)]) -> String {
 
 #[test]
 fn only_visible_devices_are_seen_and_in_that_order() {
-    let Some(bench) = Bench::set_up("mixed") else { return };
+    let Some(bench) = Bench::set_up("mixed", CLIENT) else { return };
     let gpus = NodeSpec::preset("mixed").unwrap().gpus;
     let [first, last] = [&gpus[0], &gpus[4]];
     let uuids = format!("{},{}", last.uuid_text(), &first.uuid_text()[..12]);
@@ -164,7 +94,7 @@ fn only_visible_devices_are_seen_and_in_that_order() {
 
 #[test]
 fn devices_are_in_the_order_of_their_speed_or_of_the_bus() {
-    let Some(bench) = Bench::set_up("mixed") else { return };
+    let Some(bench) = Bench::set_up("mixed", CLIENT) else { return };
     let gpus = NodeSpec::preset("mixed").unwrap().gpus;
     let [on_the_first_bus, fastest] = [&gpus[0].model.name, &gpus[4].model.name];
     let by_bus = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
@@ -176,7 +106,7 @@ fn devices_are_in_the_order_of_their_speed_or_of_the_bus() {
 
 #[test]
 fn a_lost_gpu_fails_everything_on_it() {
-    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let Some(bench) = Bench::set_up("h200x1", CLIENT) else { return };
     let node = Node::attach(&bench.path("node")).unwrap();
     let mut client = bench.client();
     client.arg("lost").env("SIMGPU_NODE", bench.path("node")).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -191,7 +121,7 @@ fn a_lost_gpu_fails_everything_on_it() {
 
 #[test]
 fn what_a_client_held_is_gone_when_it_is() {
-    let Some(bench) = Bench::set_up("h200x1") else { return };
+    let Some(bench) = Bench::set_up("h200x1", CLIENT) else { return };
     let node = Node::attach(&bench.path("node")).unwrap();
     assert!(bench.client().env("SIMGPU_NODE", bench.path("node")).status().unwrap().success());
     assert_eq!(node.used(node.gpu(0).unwrap()).bytes(), 0);

@@ -26,6 +26,8 @@ enum Storage {
     Mapped { at: Host, file: Option<File> },
     /// The caller's own memory, registered with the driver.
     Borrowed(Host),
+    /// Kept elsewhere while its GPU is given up; `None` if nothing was written yet.
+    Away(Option<Host>),
 }
 
 impl Backing {
@@ -68,8 +70,38 @@ impl Backing {
         }
         match *storage {
             Storage::Mapped { at, .. } | Storage::Borrowed(at) => Ok(Host::at(at.address() + offset)),
-            Storage::Untouched => Err(Status::Unknown),
+            Storage::Untouched | Storage::Away(_) => Err(Status::Unknown),
         }
+    }
+
+    /// Moves the bytes to where nothing reaches them. What a file shared with other processes is a copy from then on.
+    pub(crate) fn leave(&self) -> Outcome {
+        let mut storage = self.storage();
+        let kept = match &*storage {
+            Storage::Untouched => None,
+            Storage::Mapped { at, file: None } => Some(moved(*at, self.size)?),
+            Storage::Mapped { at, file: Some(_) } => {
+                let kept = map(self.size, None)?;
+                copy(*at, kept, self.size as usize);
+                unmap(*at, self.size);
+                Some(kept)
+            }
+            Storage::Borrowed(_) | Storage::Away(_) => return Ok(()),
+        };
+        *storage = Storage::Away(kept);
+        Ok(())
+    }
+
+    /// Brings the bytes back that left.
+    pub(crate) fn come_back(&self) -> Outcome {
+        let mut storage = self.storage();
+        if let Storage::Away(kept) = *storage {
+            *storage = match kept {
+                Some(kept) => Storage::Mapped { at: moved(kept, self.size)?, file: None },
+                None => Storage::Untouched,
+            };
+        }
+        Ok(())
     }
 
     /// The file other processes can map these bytes from, made at the first call.
@@ -79,7 +111,7 @@ impl Backing {
             Storage::Mapped { file: Some(file), .. } => {
                 return file.try_clone().map_err(|_| Status::OperatingSystem);
             }
-            Storage::Borrowed(_) => return Err(Status::InvalidValue),
+            Storage::Borrowed(_) | Storage::Away(_) => return Err(Status::InvalidValue),
             Storage::Mapped { at, file: None } => Some(*at),
             Storage::Untouched => None,
         };
@@ -130,7 +162,7 @@ impl Backing {
             Storage::Mapped { at, file: None } => unsafe {
                 libc::madvise(at.0, self.size as usize, libc::MADV_DONTNEED) == 0
             },
-            Storage::Mapped { file: Some(_), .. } | Storage::Borrowed(_) => false,
+            Storage::Mapped { file: Some(_), .. } | Storage::Borrowed(_) | Storage::Away(_) => false,
         }
     }
 
@@ -141,7 +173,7 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        if let Storage::Mapped { at, .. } = *self.storage() {
+        if let Storage::Mapped { at, .. } | Storage::Away(Some(at)) = *self.storage() {
             unmap(at, self.size);
         }
     }
@@ -157,6 +189,20 @@ fn map(size: u64, file: Option<&File>) -> Outcome<Host> {
     // SAFETY: no address is given, so no existing mapping can be touched; `fd` is open or -1 as the flags require.
     let at = unsafe { libc::mmap(null_mut(), length, protection, flags | libc::MAP_NORESERVE, fd, 0) };
     if at == libc::MAP_FAILED { Err(Status::OutOfMemory) } else { Ok(Host(at)) }
+}
+
+/// Moves private bytes to another address, at which they alone are mapped.
+fn moved(at: Host, size: u64) -> Outcome<Host> {
+    let (length, to) = (size as usize, map(size, None)?);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: both ranges came from `map` with this size, and their owner forgets the old address with this call; the
+    // new range holds nothing yet, so that nothing is lost where the kernel replaces it.
+    let moved = unsafe { libc::mremap(at.0, length, length, flags, to.0) };
+    if moved == libc::MAP_FAILED {
+        unmap(to, size);
+        return Err(Status::OutOfMemory);
+    }
+    Ok(to)
 }
 
 fn unmap(at: Host, size: u64) {
@@ -189,6 +235,28 @@ mod tests {
         assert_eq!(twin.host(4096, 8).unwrap().bytes(9).unwrap(), [1, 2, 1, 2, 1, 2, 1, 2, 0]);
         backing.fill(4096, 1, &[9]).unwrap();
         assert_eq!(twin.host(4096, 8).unwrap().read::<u8>().unwrap(), 9);
+    }
+
+    #[test]
+    fn bytes_that_left_are_out_of_reach_and_come_back_whole() {
+        let (written, empty, shared) =
+            (Backing::sparse(1 << 20), Backing::sparse(1 << 50), Backing::sparse(1 << 20));
+        written.fill(4096, 8, &[1, 2]).unwrap();
+        shared.fill(8, 8, &[3]).unwrap();
+        let twin = Backing::from_file(shared.file().unwrap(), 1 << 20).unwrap();
+        let before = written.host(0, 1).unwrap();
+        for backing in [&written, &empty, &shared] {
+            backing.leave().unwrap();
+            assert!(backing.host(0, 1).is_err() && backing.file().is_err() && !backing.is_untouched());
+        }
+        for backing in [&written, &empty, &shared] {
+            backing.come_back().unwrap();
+        }
+        assert_ne!(written.host(0, 1).unwrap(), before, "it never left");
+        assert_eq!(written.host(4096, 8).unwrap().bytes(9).unwrap(), [1, 2, 1, 2, 1, 2, 1, 2, 0]);
+        assert!(empty.is_untouched());
+        twin.fill(8, 8, &[4]).unwrap();
+        assert_eq!(shared.host(8, 8).unwrap().bytes(8).unwrap(), [3; 8], "it is shared still");
     }
 
     #[test]

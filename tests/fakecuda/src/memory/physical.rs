@@ -51,7 +51,9 @@ pub(crate) fn take(driver: &Driver, table: &mut Table, fd: i32) -> Outcome<u64> 
     let handle = table.handle();
     let (handle_types, payment) = (POSIX_FILE, Payment::Shared(piece));
     let location = (1, device as i32);
-    let physical = Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment };
+    let imported = true;
+    let physical =
+        Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment, imported };
     table.physical.insert(handle, physical);
     Ok(handle)
 }

@@ -121,9 +121,10 @@ pub(crate) fn create(out: Out<u64>, size: usize, properties: In<Properties>, fla
     let handle = table.handle();
     let backing = Arc::new(Backing::sparse(size));
     let (handle_types, location) = (properties.handle_types, (properties.location_type, properties.location));
+    let imported = false;
     table.physical.insert(
         handle,
-        Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment },
+        Physical { device, size, handle_types, location, backing, held: 1, mapped: 0, payment, imported },
     );
     out.put(handle)
 }

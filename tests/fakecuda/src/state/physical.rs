@@ -21,6 +21,8 @@ pub(crate) struct Physical {
     pub(crate) mapped: u32,
     /// Payment for its blocks in the engine.
     pub(crate) payment: Payment,
+    /// Another process made it.
+    pub(crate) imported: bool,
 }
 
 /// Payment for memory in the engine.

@@ -101,7 +101,8 @@ pub(crate) struct Stream {
     pub(crate) flags: u32,
     /// Priority, 0 the least.
     pub(crate) priority: i32,
-    pub(crate) engine: simgpu::Context,
+    /// Its context in the engine, another one after each checkpoint.
+    engine: Mutex<simgpu::Context>,
     pub(crate) lane: Lane,
     /// The last thing submitted; held while submitting, so that lane and list have one order.
     pub(crate) last: Mutex<Option<Ticket>>,
@@ -133,13 +134,24 @@ impl Stream {
             context,
             flags,
             priority,
-            engine,
+            engine: Mutex::new(engine),
             lane,
             last: Mutex::default(),
             deferred: Mutex::default(),
             acting: Mutex::default(),
             capture: Mutex::default(),
         }
+    }
+
+    /// Its context in the engine.
+    pub(crate) fn engine(&self) -> simgpu::Context {
+        *lock(&self.engine)
+    }
+
+    /// Puts it into another context of the engine, with nothing submitted there yet.
+    pub(crate) fn move_to(&self, engine: simgpu::Context) {
+        *lock(&self.engine) = engine;
+        *lock(&self.last) = None;
     }
 
     /// The capture that this stream is in, to read or change.
