@@ -10,8 +10,8 @@ mod export;
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::cuda::{
-    abi, array, capture, context, device, doors, driver, graph, launch, limit, memory, module, multicast,
-    physical, pool, shared, transfer, wait,
+    abi, array, capture, checkpoint, context, device, doors, driver, graph, launch, limit, memory, module,
+    multicast, physical, pool, shared, transfer, wait,
 };
 use crate::forms::Governed;
 use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
@@ -254,6 +254,8 @@ hooks! {
         13030 cuLogicalEndpointBindAddr(id: u32, device: c_int, offset: u64, address: u64, bytes: u64, flags: u64) => multicast::bind_address_to_endpoint;
         13030 cuLogicalEndpointUnbind(id: u32, device: c_int, offset: u64, bytes: u64) => multicast::unbind_from_endpoint;
         13030 cuLogicalEndpointDestroy(id: u32) => multicast::destroy_endpoint;
+
+        12080 cuCheckpointProcessRestore(pid: c_int, arguments: *mut checkpoint::RestoreArguments) => checkpoint::restore;
 
         11010 cuMemMapArrayAsync(list: *const array::MapInfo, count: u32, stream: u64) => array::map;
         11010 cuMemMapArrayAsync_ptsz(list: *const array::MapInfo, count: u32, stream: u64) => array::map_ptsz;

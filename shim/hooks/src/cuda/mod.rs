@@ -8,6 +8,7 @@ pub(crate) mod abi;
 pub(crate) mod array;
 pub(crate) mod capture;
 pub(crate) mod captures;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 mod current;
 pub(crate) mod device;

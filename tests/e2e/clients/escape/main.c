@@ -96,6 +96,7 @@ static const struct { const char *name; void (*go)(void); } ROUTES[] = {
     ROUTE(forked_after_the_driver_began),
     ROUTE(one_after_the_other_dies_full),
     ROUTE(another_program_after_filling),
+    ROUTE(checkpointed_beside_a_sibling),
     ROUTE(plain_large_with_patience),
     ROUTE(modules),
     ROUTE(modules_with_options),

@@ -353,3 +353,37 @@ static void plain_large_with_patience(void) {
     fill_with_patience();
     full();
 }
+
+/* ---- checkpoints ---- */
+
+static void fill_when_told(int line) {
+    char go = 'b';
+    begin();
+    tell(line, &go, 1);
+    hear(line, &go, 1);
+    fill(plain);
+    tell(line, &go, 1);
+    hear(line, &go, 1);
+}
+
+static int on_itself(const char *name) {
+    int (*function)(int, void *) = (int (*)(int, void *))symbol(name);
+    return function ? function(getpid(), NULL) : NO_SYMBOL;
+}
+
+/* Memory that a checkpoint takes off the device comes back, so no sibling can have it meanwhile. */
+static void checkpointed_beside_a_sibling(void) {
+    struct child sibling = beget(fill_when_told);
+    char go;
+    hear(sibling.line, &go, 1);
+    begin();
+    fill(plain);
+    MUST(on_itself("cuCheckpointProcessLock"));
+    MUST(on_itself("cuCheckpointProcessCheckpoint"));
+    tell(sibling.line, "g", 1);
+    hear(sibling.line, &go, 1);
+    MUST(on_itself("cuCheckpointProcessRestore"));
+    MUST(on_itself("cuCheckpointProcessUnlock"));
+    fill(plain);
+    full();
+}

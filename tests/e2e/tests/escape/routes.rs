@@ -241,6 +241,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route::new(Family::Relatives, "forked_after_the_driver_began"),
     Route::new(Family::Relatives, "one_after_the_other_dies_full"),
     Route::new(Family::Relatives, "another_program_after_filling"),
+    Route::new(Family::Relatives, "checkpointed_beside_a_sibling").since(12_080),
     Route::new(Family::Code, "modules"),
     Route::new(Family::Code, "modules_with_options"),
     Route::new(Family::Code, "modules_from_files"),
