@@ -93,9 +93,10 @@ settings! {
     /// With `over_cap = "kill"`: seconds for which a slice may be over its cap.
     live over_cap_grace_s: u64 = 60;
 
-    /// Seconds without use of the GPU after which a slice counts as idle.
+    /// Seconds without use of the GPU after which a slice counts as idle, 2 at least.
     ///
-    /// Idle slices are named with their owner in `tranche list`, `tranche smi`, metrics and the event `slice-idle`.
+    /// A smaller value counts as 2, since the use is sampled each second. Idle slices are named with their
+    /// owner in `tranche list`, `tranche smi`, metrics and the event `slice-idle`.
     live idle_after_s: u64 = 300;
 
     /// Policy for processes that violate their slice's limits.

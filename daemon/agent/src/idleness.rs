@@ -164,6 +164,12 @@ mod tests {
     }
 
     #[test]
+    fn configuration_names_the_least_time_that_counts() {
+        let documented = format!("after which a slice counts as idle, {} at least.", LEAST.as_secs());
+        assert!(crate::config::manual::template().contains(&documented), "{documented}");
+    }
+
+    #[test]
     fn created_slice_has_no_idleness_of_an_earlier_one() {
         let (idleness, name) = (Idleness::new(LEAST), "a".parse().unwrap());
         let begin = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
