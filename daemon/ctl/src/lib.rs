@@ -111,7 +111,7 @@ fn carry_out(cli: Cli) -> Result<u8, Failure> {
         Command::Resume(args) => jobs::suspend(&args, false, &socket)?,
         Command::Delete(args) => jobs::delete(&args, &socket)?,
         Command::History(args) => jobs::history(&args, clock, &socket)?,
-        Command::Report(args) => jobs::report(&args, &socket)?,
+        Command::Report(args) => jobs::report(&args, clock, &socket)?,
         Command::Project(command) => jobs::project(command, &socket)?,
         Command::Config(command) => config::config(command, &socket)?,
         Command::Smi(args) => smi::smi(&args, clock, &socket)?,

@@ -9,8 +9,8 @@ use tranche_domain::text::{visible, visible_within};
 
 use crate::terminal::Canvas;
 pub use cell::{Cell, Tint};
-use column::Fit;
-pub use column::{Column, Side};
+pub use column::Column;
+use column::{Fit, Side};
 use text::{cut, width, wrap};
 
 /// Columns and rows of a table.
@@ -160,17 +160,6 @@ fn prose(cell: &Cell) -> &str {
 fn rule(widths: &[Option<usize>], joint: char, dash: char) -> String {
     let dashes = widths.iter().flatten().map(|width| dash.to_string().repeat(width + 2));
     format!("+{}+", dashes.collect::<Vec<_>>().join(&joint.to_string()))
-}
-
-/// A table of `rows` under `columns`, as wide as its content.
-pub fn draw(columns: &[(&'static str, Side)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let columns: Vec<_> =
-        columns.iter().map(|(title, side)| Column { title, side: *side, fit: Fit::Whole }).collect();
-    let cells =
-        |row: Vec<String>| row.iter().map(|cell| Cell::lines(cell.split('\n').map(Into::into))).collect();
-    let mut page = Page::on(Canvas::PLAIN);
-    page.table(&columns, &rows.into_iter().map(cells).collect::<Vec<_>>());
-    page.text().trim_end().to_owned()
 }
 
 /// The text, or `-`, since an empty cell would look like a mistake.

@@ -21,6 +21,11 @@ impl Clock {
         self.shown(time, "%Y-%m-%dT%H:%M:%S")
     }
 
+    /// Like [`Clock::seconds`], in minutes.
+    pub fn minutes(self, time: SystemTime) -> String {
+        self.shown(time, "%Y-%m-%dT%H:%M")
+    }
+
     /// Like [`Clock::seconds`], in milliseconds.
     pub fn millis(self, time: SystemTime) -> String {
         self.shown(time, "%Y-%m-%dT%H:%M:%S%.3f")
@@ -90,6 +95,7 @@ mod tests {
     fn times_have_the_offset_of_their_zone() {
         let time = at(1_767_323_090_007);
         assert_eq!(Clock::Utc.seconds(time), "2026-01-02T03:04:50Z");
+        assert_eq!(Clock::Utc.minutes(time), "2026-01-02T03:04Z");
         assert_eq!(Clock::Utc.millis(time), "2026-01-02T03:04:50.007Z");
         let berlin = TimeZone::fixed(jiff::tz::offset(1));
         let moment = Timestamp::try_from(time).unwrap().to_zoned_datetime(berlin);

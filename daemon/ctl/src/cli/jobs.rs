@@ -328,7 +328,7 @@ pub struct ReportArgs {
     /// Divide the time into periods of this many hours
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..))]
     pub step: Option<u32>,
-    /// Print comma-separated values instead of a table
+    /// Print comma-separated values, with times in UTC, instead of a table
     #[arg(long)]
     pub csv: bool,
     /// Print an SVG chart: one bar for each hour, or for each day of more than two

@@ -2,6 +2,7 @@
 
 mod chart;
 mod labels;
+mod table;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,9 +15,11 @@ use crate::cli::{ReportArgs, ReportBy};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
-use crate::table::{Side, draw, or_dash};
+use crate::terminal::Canvas;
 use crate::users::user;
-use labels::{Labels, date, gpu_hours};
+use crate::when::{self, Clock};
+use labels::Labels;
+use table::ReportTable;
 
 /// Hours of a day.
 const DAY: u32 = 24;
@@ -24,7 +27,7 @@ const DAY: u32 = 24;
 const HOURLY: Duration = Duration::from_hours(48);
 
 /// Prints the report in the requested form.
-pub fn report(args: &ReportArgs, socket: &Path) -> Result<(), Failure> {
+pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let now = unix_ms(SystemTime::now());
     let chart_step = if args.since > HOURLY { DAY } else { 1 };
     let step_hours = args.step.unwrap_or(if args.svg { chart_step } else { 0 });
@@ -41,17 +44,14 @@ pub fn report(args: &ReportArgs, socket: &Path) -> Result<(), Failure> {
     }
     let labels = Labels::of(&mut daemon, &report)?;
     if args.svg {
-        return out::print(&chart::svg(&report, step_hours.max(1), &labels));
+        return out::print(&chart::svg(&report, step_hours.max(1), &labels, clock));
     }
     if args.csv {
         return out::print(&csv(&report, &labels));
     }
     report.rows.sort_by_key(|row| (row.from_unix_ms, std::cmp::Reverse(row.allocated_milligpu_ms)));
-    let head = format!("{} to {} UTC", date(report.from_unix_ms), date(report.until_unix_ms));
-    match report.rows.is_empty() {
-        true => out::print(&format!("{head}: no GPU was held")),
-        false => out::print(&format!("{head}\n{}", table(&report, args.by, step_hours > 0, &labels))),
-    }
+    let table = ReportTable { by: args.by, has_periods: step_hours > 0, labels: &labels, clock };
+    out::page(&table.page(&report, Canvas::of_stdout()))
 }
 
 fn key(by: ReportBy) -> ReportKey {
@@ -67,78 +67,7 @@ fn unix_ms(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-const COLUMNS: [(&str, Side); 9] = [
-    ("GPU-hours", Side::Right),
-    ("Used", Side::Right),
-    ("Idle", Side::Right),
-    ("Borrowed", Side::Right),
-    ("Use", Side::Right),
-    ("Starts", Side::Right),
-    ("Preempted", Side::Right),
-    ("Wait p50", Side::Right),
-    ("Wait p95", Side::Right),
-];
-
-fn table(report: &Report, by: ReportBy, has_periods: bool, labels: &Labels) -> String {
-    let title = match by {
-        ReportBy::Project => "Project",
-        ReportBy::User => "User",
-        ReportBy::Job => "Job",
-        ReportBy::Gpu => "GPU",
-    };
-    let mut columns = vec![(title, Side::Left)];
-    if has_periods {
-        columns.insert(0, ("From", Side::Left));
-    }
-    columns.extend(COLUMNS);
-    let line = |from: String, group: String, row: &ReportRow| {
-        let period = has_periods.then_some(from);
-        period.into_iter().chain([group]).chain(cells(row)).collect::<Vec<_>>()
-    };
-    let mut rows: Vec<_> =
-        report.rows.iter().map(|row| line(date(row.from_unix_ms), labels.group(row), row)).collect();
-    rows.push(line("total".into(), if has_periods { String::new() } else { "total".into() }, &total(report)));
-    draw(&columns, rows)
-}
-
-/// Sum of all rows, without waits, whose middle is not that of their middles.
-fn total(report: &Report) -> ReportRow {
-    let sum = |of: fn(&ReportRow) -> u64| report.rows.iter().map(of).fold(0, u64::saturating_add);
-    ReportRow {
-        allocated_milligpu_ms: sum(|row| row.allocated_milligpu_ms),
-        idle_milligpu_ms: sum(|row| row.idle_milligpu_ms),
-        borrowed_milligpu_ms: sum(|row| row.borrowed_milligpu_ms),
-        used_us: sum(|row| row.used_us),
-        starts: sum(|row| row.starts),
-        preemptions: sum(|row| row.preemptions),
-        ..ReportRow::default()
-    }
-}
-
-fn cells(row: &ReportRow) -> [String; 9] {
-    let allocated = gpu_hours(row.allocated_milligpu_ms);
-    let used = row.used_us as f64 / 3.6e9;
-    let wait = |ms: Option<u64>| or_dash(ms.map(|ms| span(Duration::from_millis(ms))));
-    [
-        format!("{allocated:.2}"),
-        format!("{used:.2}"),
-        format!("{:.2}", gpu_hours(row.idle_milligpu_ms)),
-        format!("{:.2}", gpu_hours(row.borrowed_milligpu_ms)),
-        or_dash((allocated > 0.0).then(|| format!("{:.0} %", 100.0 * used / allocated))),
-        row.starts.to_string(),
-        row.preemptions.to_string(),
-        wait(row.wait_median_ms),
-        wait(row.wait_p95_ms),
-    ]
-}
-
-/// A wait in its two largest units.
-fn span(wait: Duration) -> String {
-    let whole = Duration::from_secs(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
-    humantime::format_duration(whole).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
-}
-
-/// Values in seconds, exact to the millisecond and thousandth of a GPU.
+/// Values in seconds, exact to the millisecond and thousandth of a GPU, with times in UTC.
 fn csv(report: &Report, labels: &Labels) -> String {
     let mut text = String::from(
         "from,group,allocated_gpu_s,used_gpu_s,idle_gpu_s,borrowed_gpu_s,starts,preemptions,waits,wait_median_s,wait_p95_s\n",
@@ -147,11 +76,10 @@ fn csv(report: &Report, labels: &Labels) -> String {
     let gpu_seconds =
         |milligpu_ms: u64| format!("{}.{:06}", milligpu_ms / 1_000_000, milligpu_ms % 1_000_000);
     for row in &report.rows {
-        let time = UNIX_EPOCH.checked_add(Duration::from_millis(row.from_unix_ms)).unwrap_or(UNIX_EPOCH);
         let _ = writeln!(
             text,
             "{},{},{},{},{},{},{},{},{},{},{}",
-            humantime::format_rfc3339_seconds(time),
+            Clock::Utc.seconds(when::at(row.from_unix_ms)),
             quoted(&labels.group(row)),
             gpu_seconds(row.allocated_milligpu_ms),
             gpu_seconds(row.used_us),
@@ -216,14 +144,6 @@ mod tests {
             ..ReportRow::default()
         };
         Report { from_unix_ms: 0, until_unix_ms: 7_200_000, rows: vec![row("vision", 3), row("nlp", 1)] }
-    }
-
-    #[test]
-    fn table_has_hours_and_their_sum() {
-        let text = table(&sample(), ReportBy::Project, false, &Labels::default());
-        for part in ["vision", "3.00", "1.50", "0.25", "50 %", "1m 1s", "1h 1m", "total", "4.00", "2.00"] {
-            assert!(text.contains(part), "{part} is missing from\n{text}");
-        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(super) enum Side {
     /// At the left, for text.
     Left,
     /// At the right, for numbers.

@@ -94,6 +94,25 @@ fn times_are_local_or_utc() {
 }
 
 #[test]
+fn report_has_local_times_and_fits_the_terminal() {
+    let daemon = Daemon::new();
+    let report = |columns: &str, words: &[&str]| {
+        let mut command = tranche(&daemon.socket(), &[&["report"], words].concat());
+        Ending::of(command.env("TZ", "<+05>-5").env("COLUMNS", columns)).printed()
+    };
+    let local = report("80", &["--step", "24"]);
+    assert!(local.starts_with("2026-01-02T08:00+05:00 to 2026-01-02T10:00+05:00\n"), "{local}");
+    assert!(local.contains("| 2026-01-02T08:00+05:00 | vision  |      2.00 |"), "{local}");
+    assert!(local.lines().all(|line| line.len() <= 80) && !local.contains("Wait p95"), "{local}");
+    let utc = report("200", &["--step", "24", "--utc"]);
+    assert!(utc.starts_with("2026-01-02T03:00Z to 2026-01-02T05:00Z\n"), "{utc}");
+    assert!(utc.contains("| 2026-01-02T03:00Z |") && utc.contains("Wait p95"), "{utc}");
+    let csv = report("80", &["--csv"]);
+    assert!(csv.contains("\n2026-01-02T03:00:00Z,vision,7200.000000,"), "{csv}");
+    assert!(report("80", &["--svg"]).contains("<title>2026-01-02T08:00+05:00 vision: 2.00</title>"));
+}
+
+#[test]
 fn no_colours_reach_a_pipe() {
     let daemon = Daemon::new();
     assert!(!printed(&daemon, &["list", "-A"]).contains('\x1b'));

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use tranche_domain::jobs::Report;
 
-use super::labels::{Labels, date, gpu_hours};
+use super::labels::{Labels, gpu_hours};
 use crate::jobs::palette::COLOURS;
+use crate::when::{self, Clock};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 320.0;
@@ -17,9 +18,9 @@ const KEY: f64 = 170.0;
 const NAMED: usize = COLOURS.len() - 1;
 
 /// SVG of the report in periods of this many hours.
-pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
+pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels, clock: Clock) -> String {
     let step = u64::from(step_hours) * 3_600_000;
-    let periods = report.until_unix_ms.saturating_sub(report.from_unix_ms).div_ceil(step).max(1);
+    let periods = periods(report, step);
     let groups = largest(report, labels);
     let mut bars: BTreeMap<u64, BTreeMap<usize, f64>> = BTreeMap::new();
     for row in &report.rows {
@@ -32,9 +33,9 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
     let width = (WIDTH - LEFT - KEY) / periods as f64;
     let x = |from: u64| LEFT + (from.saturating_sub(report.from_unix_ms) / step) as f64 * width;
     let y = |hours: f64| TOP + HEIGHT * (1.0 - hours / most);
-    let mut page = head(if step_hours == 1 { "hour" } else { "day" });
+    let mut page = head(if step_hours == 1 { "hour" } else { "day" }, clock);
     scale(&mut page, most, y);
-    dates(&mut page, report, step, periods, x);
+    dates(&mut page, report, step, clock, x);
     for (from, bar) in &bars {
         let mut below = 0.0;
         for (at, hours) in bar {
@@ -47,7 +48,7 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
                 width * 0.9,
                 y(below) - y(below + hours),
                 COLOURS[*at],
-                date(*from),
+                clock.minutes(when::at(*from)),
                 escaped(name),
             );
             below += hours;
@@ -56,6 +57,11 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels) -> String {
     key(&mut page, &groups, bars.values().any(|bar| bar.contains_key(&NAMED)));
     page.push_str("</svg>\n");
     page
+}
+
+/// Number of periods of `step` milliseconds, at least one.
+fn periods(report: &Report, step: u64) -> u64 {
+    report.until_unix_ms.saturating_sub(report.from_unix_ms).div_ceil(step).max(1)
 }
 
 /// The groups with the most GPU-hours, by name; their places determine their colours.
@@ -69,12 +75,13 @@ fn largest(report: &Report, labels: &Labels) -> Vec<String> {
     by_sum.into_iter().take(NAMED).map(|(name, _)| name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn head(period: &str) -> String {
+fn head(period: &str, clock: Clock) -> String {
+    let zone = if clock == Clock::Utc { " (UTC)" } else { "" };
     let height = TOP + HEIGHT + 34.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"16\">GPU-hours held in each {period} (UTC)</text>\n"
+         <text x=\"{LEFT}\" y=\"16\">GPU-hours held in each {period}{zone}</text>\n"
     )
 }
 
@@ -94,12 +101,13 @@ fn scale(page: &mut String, most: f64, y: impl Fn(f64) -> f64) {
 }
 
 /// Dates below at most eight of the bars.
-fn dates(page: &mut String, report: &Report, step: u64, periods: u64, x: impl Fn(u64) -> f64) {
+fn dates(page: &mut String, report: &Report, step: u64, clock: Clock, x: impl Fn(u64) -> f64) {
+    let periods = periods(report, step);
     let every = periods.div_ceil(8).max(1);
     for period in (0..periods).step_by(usize::try_from(every).unwrap_or(1)) {
         let from = report.from_unix_ms + period * step;
-        let text = date(from);
-        let text = if step > 3_600_000 { text.get(..10) } else { text.get(5..) }.unwrap_or_default();
+        let text = clock.minutes(when::at(from)).replace('T', " ");
+        let text = if step > 3_600_000 { text.get(..10) } else { text.get(5..16) }.unwrap_or_default();
         let _ = writeln!(page, "<text x=\"{:.1}\" y=\"{:.0}\">{text}</text>", x(from), TOP + HEIGHT + 18.0);
     }
 }
@@ -138,8 +146,10 @@ mod tests {
         };
         let rows = vec![row(0, "a", 10), row(0, "b", 20), row(1, "a", 30)];
         let report = Report { from_unix_ms: 0, until_unix_ms: 2 * 86_400_000, rows };
-        let page = svg(&report, 24, &Labels::default());
-        for part in ["1970-01-01 00:00 a: 10.00", "b: 20.00", "1970-01-02", ">30.0<", ">0.0<", "each day"] {
+        let page = svg(&report, 24, &Labels::default(), Clock::Utc);
+        for part in
+            ["1970-01-01T00:00Z a: 10.00", "b: 20.00", "1970-01-02", ">30.0<", ">0.0<", "each day (UTC)"]
+        {
             assert!(page.contains(part), "{part} is missing from\n{page}");
         }
         assert_eq!(page.matches("<title>").count(), 3);
@@ -153,7 +163,7 @@ mod tests {
             ..ReportRow::default()
         };
         let report = Report { from_unix_ms: 0, until_unix_ms: 1, rows: (1..=30).map(row).collect() };
-        let page = svg(&report, 1, &Labels::default());
+        let page = svg(&report, 1, &Labels::default(), Clock::Utc);
         assert!(page.contains(">others<") && page.contains(">30<") && !page.contains(">20<"), "{page}");
         assert_eq!(escaped("<a&\"b\">"), "&lt;a&amp;&quot;b&quot;&gt;");
     }

@@ -1,7 +1,6 @@
-//! Labels of a report's rows and times.
+//! Labels of a report's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, UNIX_EPOCH};
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{Report, ReportRow};
@@ -9,13 +8,6 @@ use tranche_domain::jobs::{Report, ReportRow};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::users::user;
-
-/// Date and minute in UTC.
-pub(super) fn date(unix_ms: u64) -> String {
-    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH);
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.get(..16).unwrap_or(&text).replace('T', " ")
-}
 
 /// GPU-hours of an amount in thousandths of a GPU times milliseconds.
 pub(super) fn gpu_hours(milligpu_ms: u64) -> f64 {
