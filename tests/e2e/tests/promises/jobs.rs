@@ -3,6 +3,7 @@
 mod full;
 mod idle;
 mod launcher;
+mod looks;
 mod notify;
 mod refused;
 mod serve;

@@ -1,59 +1,69 @@
 //! The overview page has the figures of `tranche list` and `tranche smi`, as a user who may only look.
 
 use std::fs::{Permissions, set_permissions};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
 
 use e2e::{Node, Process, eventually, skip};
 use serde_json::Value;
+use tranche_exposition::{Address, ask};
 
 use crate::access::ALICE;
 
-/// A page of a node's daemon, served by a user without rights.
-struct Page {
-    port: u16,
+/// A page of a node's daemon.
+pub(crate) struct Page {
+    address: SocketAddr,
     _process: Process,
 }
 
 impl Page {
+    /// Serves it as this user.
     #[track_caller]
-    fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self::start(node.command(staged(node)))
+    }
+
+    /// Serves it as a user without rights.
+    #[track_caller]
+    fn of_a_stranger(node: &Node) -> Self {
         let program = node.dir().join("tranche-page");
-        let staged = node.stage().command().with_file_name("tranche-page");
-        node.run(node.command("cp").arg(staged).arg(&program)).success();
+        node.run(node.command("cp").arg(staged(node)).arg(&program)).success();
         for path in [&program, node.dir()] {
             set_permissions(path, Permissions::from_mode(0o755)).expect("they are this user's");
         }
+        let mut command = node.command("setpriv");
+        command.arg(format!("--reuid={ALICE}")).arg(format!("--regid={ALICE}")).arg("--clear-groups");
+        command.arg(program);
+        Self::start(command)
+    }
+
+    #[track_caller]
+    fn start(mut command: Command) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
             .expect("a port is free")
             .port();
-        let mut command = node.command("setpriv");
-        command.arg(format!("--reuid={ALICE}")).arg(format!("--regid={ALICE}")).arg("--clear-groups");
-        command.arg(program).args(["--listen", &format!("127.0.0.1:{port}")]);
-        Self { port, _process: Process::start(&mut command) }
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        command.args(["--listen", &address.to_string()]);
+        Self { address, _process: Process::start(&mut command) }
     }
 
-    fn get(&self, path: &str) -> Result<String, String> {
-        let ask = || {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-            stream.write_all(
-                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
-            )?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).map(|_| answer)
-        };
-        let answer = ask().map_err(|error: std::io::Error| error.to_string())?;
-        match answer.split_once("\r\n\r\n") {
-            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
-            _ => Err(answer),
-        }
+    /// Content of a path; the error has the answer of any other status than 200.
+    pub(crate) fn get(&self, path: &str) -> Result<String, String> {
+        ask(&Address::Tcp(self.address), path).map_err(|error| error.to_string())
     }
 
-    fn overview(&self) -> Result<Value, String> {
+    /// The overview in JSON.
+    pub(crate) fn overview(&self) -> Result<Value, String> {
         serde_json::from_str(&self.get("/api/v1/overview")?).map_err(|error| error.to_string())
     }
+}
+
+/// Path of the program.
+fn staged(node: &Node) -> PathBuf {
+    node.stage().command().with_file_name("tranche-page")
 }
 
 #[test]
@@ -69,7 +79,7 @@ fn page_of_a_user_who_may_only_look_has_the_figures_of_the_commands() {
         node.tranche(&["submit", &name, "-g", gpus, "--", "env", secret, "sleep", "1000"]).success();
     }
     node.tranche(&["submit", "waits", "-g", "1", "--", "sleep", "1000"]).success();
-    let page = Page::of(&node);
+    let page = Page::of_a_stranger(&node);
     let overview = eventually("all jobs are idle on the page", || {
         let overview = page.overview()?;
         let idle = overview["figures"]["idle_milligpus"] == 16_000;
@@ -101,7 +111,7 @@ fn page_of_a_user_who_may_only_look_has_the_figures_of_the_commands() {
     let other = Node::simulated("h200x1");
     let mut top = other.command(other.stage().command());
     top.args(["top", "--once"]);
-    let nodes = format!("gpu2=http://127.0.0.1:{},gone=http://127.0.0.1:1", page.port);
+    let nodes = format!("gpu2=http://{},gone=http://127.0.0.1:1", page.address);
     let frame = other.run(top.env("TRANCHE_NODES", nodes)).success();
     assert!(frame.contains("gpu2: 16 GPUs: 16 allocated (16 idle) | 13 running, 1 pending"), "{frame}");
     assert!(frame.contains("gone: no answer"), "{frame}");
