@@ -18,7 +18,7 @@ STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -91,11 +91,16 @@ bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/pat
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
 	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json; \
 	memory=$$?; $(TARGET)/debug/bench-compute $(BENCH) --stage $(STAGE) --programs $(TARGET)/release && exit $$memory
-	@$(MAKE) --no-print-directory bench-jobs
+	@$(MAKE) --no-print-directory bench-jobs; \
+	jobs=$$?; $(MAKE) --no-print-directory bench-views && exit $$jobs
 
 bench-jobs: build ## One of them: ten thousand jobs of two hundred projects on sixteen GPUs (JOBS="--quick --only decisions")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p bench --bin tranched --bin tranche --bin bench-jobs
 	$(TARGET)/release/bench-jobs $(JOBS) --stage $(STAGE) --programs $(TARGET)/release
+
+bench-views: build ## One of them: processor time of `tranche top` and the page, beside the daemon's
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-page
+	$(TARGET)/debug/bench-views --stage $(STAGE) --programs $(TARGET)/release
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt

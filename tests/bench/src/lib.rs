@@ -7,6 +7,7 @@
 
 pub mod awake;
 pub mod client;
+pub mod cpu;
 pub mod hogs;
 pub mod interrupt;
 pub mod node;

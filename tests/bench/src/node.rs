@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::stage::{Driver, Stage};
 use crate::variant::Variant;
-use crate::{Result, interrupt};
+use crate::{Result, cpu, interrupt};
 
 /// Bytes in a MiB.
 pub const MIB: f64 = (1 << 20) as f64;
@@ -81,6 +81,14 @@ impl Node {
     /// As for [`Self::empty`].
     pub fn of(stage: &Stage, driver: Driver, preset: &str, within: &Path) -> Result<Self> {
         Self::begin(stage, driver, (preset, within), "")
+    }
+
+    /// Starts a simulated node of a preset without slices, with further keys in its daemon's configuration.
+    ///
+    /// # Errors
+    /// As for [`Self::empty`].
+    pub fn simulated(stage: &Stage, preset: &str, keys: &str) -> Result<Self> {
+        Self::begin(stage, Driver::Simulated, (preset, &env::temp_dir()), keys)
     }
 
     fn begin(stage: &Stage, driver: Driver, place: (&str, &Path), keys: &str) -> Result<Self> {
@@ -211,13 +219,14 @@ impl Node {
         Ok(client)
     }
 
-    /// Processor time that the daemon has used, in microseconds.
+    /// Pid of the daemon that was started last.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.borrow().id()
+    }
+
+    /// Processor time that the daemon has used, in microseconds; 0 after its end.
     pub fn daemon_cpu_us(&self) -> f64 {
-        let stat =
-            fs::read_to_string(format!("/proc/{}/stat", self.daemon.borrow().id())).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
-        // Clock ticks, of which Linux has a hundred in a second.
-        fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
+        cpu::used(self.daemon_pid()).map_or(0.0, |used| used.as_secs_f64() * 1e6)
     }
 
     /// Bytes that all processes hold on the simulated GPU, by its own count.
