@@ -147,7 +147,7 @@ fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Fai
     Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
 }
 
-/// The service that is asked for, if any.
+/// Service by the options, if any.
 fn service(args: &ServiceArgs) -> Result<Option<ServiceSpec>, Failure> {
     let check = |target: &HealthTarget| {
         HealthCheck::new(target.clone(), args.health_interval, args.health_start)

@@ -26,6 +26,7 @@ mod log_budget;
 mod member_view;
 mod outlook;
 mod parts;
+mod paused;
 mod reconcile;
 mod record;
 mod report;

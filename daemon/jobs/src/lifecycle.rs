@@ -18,10 +18,9 @@ use tranche_shm::crash::point;
 use crate::controller::JobController;
 use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
 use crate::launch::{LeftBehind, StartRefusal, StartRequest};
+use crate::paused::PausedMember;
 use crate::record::{JobRecord, Run};
-use crate::restart::PausedMember;
 use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
-use crate::sight::Sight;
 use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
 
@@ -77,7 +76,7 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
 async fn pause<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember, paused: &PausedMember) {
     let wait = tokio::time::timeout(paused.pause(), known.supervised.leave.notified());
     let condition = JobCondition::NotStarted(known.slice.name.clone());
-    let reason = paused.reason(Sight::Public);
+    let reason = paused.reason(false);
     controller.site.set_condition(condition.clone(), format!("job {}: {reason}", known.slice.name));
     let _ = wait.await;
     controller.site.clear_condition(condition);

@@ -40,7 +40,7 @@ pub(crate) fn member(
 
 /// Reason for the member's state, within the requester's rights.
 pub(crate) fn reason(state: &ControllerState, id: MemberId, known: &StoredMember, sight: Sight) -> String {
-    let paused = || state.paused.get(&id).map(|paused| paused.reason(sight));
+    let paused = || state.paused.get(&id).map(|paused| paused.reason(sight >= Sight::Project));
     let unseen =
         || state.scheduler.has_missing_gpu(id).then(|| "the driver does not tell of its GPU now".into());
     let unhealthy = || {

@@ -15,8 +15,8 @@ use tranche_domain::slice::ProcessId;
 use crate::account::{EntryId, UseAccount, UseSum};
 use crate::clock::{Clock, Now};
 use crate::history::{Allocations, EntryName, slice_entry};
+use crate::paused::PausedMember;
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
-use crate::restart::PausedMember;
 use crate::site::NodeUse;
 use crate::store::{Changes, SavedJob, SavedNode};
 

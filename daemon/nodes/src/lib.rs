@@ -36,7 +36,7 @@ pub enum BadNode {
     /// An empty, long or invisible name.
     #[error("the name has to have 1 to {longest} visible characters", longest = NodeAddress::LONGEST_NAME)]
     Name,
-    /// No HTTP address.
+    /// An address of another scheme than HTTP, or without a host.
     #[error("the URL has to begin with http:// or https:// and a host, such as http://gpu2:9465")]
     Url,
     /// Credentials in the address.
@@ -95,7 +95,7 @@ impl NodeAddress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFigures {
-    /// Number of GPUs.
+    /// GPUs of the node.
     pub gpus: u32,
     /// GPUs in slices, in thousandths of one.
     pub allocated_milligpus: u32,

@@ -10,10 +10,10 @@ use super::quantity;
 /// Service, and the check of its health.
 #[derive(Args, Clone, Debug)]
 pub struct ServiceArgs {
-    /// Service: started again whenever it ends, never preempted, and before training where both want the GPU
+    /// Service: started again whenever it ends, never preempted, and before training on its GPU
     #[arg(long, conflicts_with_all = ["interactive", "parallelism", "completions", "retries"])]
     pub serve: bool,
-    /// Port at 127.0.0.1 that has to accept connections, or with a path to answer; else it is started again
+    /// Port at 127.0.0.1 that has to accept connections, or to answer with a path; else a restart follows
     #[arg(long, value_name = "PORT[/PATH]", requires = "serve")]
     pub health: Option<HealthTarget>,
     /// Time between two checks of health, 1s to 1h; three failures in a row end it [default: 5s]

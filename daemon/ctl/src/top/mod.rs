@@ -40,7 +40,7 @@ use crate::errors::Failure;
 use crate::out;
 use feed::Feed;
 use frame::{Moment, frame};
-use others::OtherNode;
+use others::NodeLine;
 use state::ScreenState;
 
 /// Size of a frame where neither the environment nor a terminal gives one.
@@ -53,7 +53,7 @@ pub fn top(args: &TopArgs, socket: &Path) -> Result<u8, Failure> {
         host: host(),
         own_uid: Uid::effective().as_raw(),
         mine: args.mine,
-        others: args.nodes.iter().map(OtherNode::new).collect(),
+        others: args.nodes.iter().map(NodeLine::new).collect(),
         ..ScreenState::default()
     };
     if !args.once && !stdout().is_terminal() {

@@ -21,7 +21,7 @@ struct OverviewFigures {
 
 /// Another node with its last known state.
 #[derive(Clone, Debug)]
-pub(super) struct OtherNode {
+pub(super) struct NodeLine {
     name: String,
     /// Figures of the latest answer.
     figures: Option<NodeFigures>,
@@ -32,7 +32,7 @@ pub(super) struct OtherNode {
 /// Result of a reading, of the node with this number.
 pub(super) type ReadNode = (usize, Result<NodeFigures, String>);
 
-impl OtherNode {
+impl NodeLine {
     /// A node that has not been read yet.
     pub(super) fn new(address: &NodeAddress) -> Self {
         Self { name: address.name.clone(), figures: None, failure: None }
@@ -68,9 +68,9 @@ fn sums(figures: &NodeFigures) -> String {
 }
 
 /// Lines of the other nodes; the last one counts those that have none.
-pub(super) fn strips(nodes: &[OtherNode], width: u16) -> Vec<Strip> {
+pub(super) fn strips(nodes: &[NodeLine], width: u16) -> Vec<Strip> {
     let shown = if nodes.len() > MOST_LINES { MOST_LINES - 1 } else { nodes.len() };
-    let line = |node: &OtherNode| {
+    let line = |node: &NodeLine| {
         let (text, tone) = node.line();
         Strip::of(&text, width, tone)
     };
@@ -108,8 +108,8 @@ pub(super) fn read(address: &NodeAddress) -> Result<NodeFigures, String> {
 mod tests {
     use super::*;
 
-    fn node(name: &str) -> OtherNode {
-        OtherNode::new(&format!("{name}=http://a").parse().unwrap())
+    fn node(name: &str) -> NodeLine {
+        NodeLine::new(&format!("{name}=http://a").parse().unwrap())
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn many_nodes_take_few_lines() {
-        let nodes: Vec<OtherNode> = (0..30).map(|number| node(&format!("gpu{number}"))).collect();
+        let nodes: Vec<NodeLine> = (0..30).map(|number| node(&format!("gpu{number}"))).collect();
         assert_eq!(strips(&nodes[..MOST_LINES], 80).len(), MOST_LINES);
         assert_eq!(strips(&nodes, 80).len(), MOST_LINES);
         assert!(strips(&[], 80).is_empty());

@@ -6,7 +6,7 @@ use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::jobs::{JobName, ProjectName};
 
 use super::deed::Deed;
-use super::others::OtherNode;
+use super::others::NodeLine;
 use super::scene::Scene;
 
 /// Number of figures kept for each GPU.
@@ -104,7 +104,7 @@ pub(super) struct ScreenState {
     /// Set while the daemon does not answer.
     pub(super) silence: Option<Silence>,
     /// Other nodes, in the order in which they are shown.
-    pub(super) others: Vec<OtherNode>,
+    pub(super) others: Vec<NodeLine>,
     /// Path of its socket, for messages.
     pub(super) socket: String,
     /// Name of the node.

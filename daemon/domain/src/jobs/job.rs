@@ -93,7 +93,7 @@ impl JobSpec {
         self.kind == JobKind::Interactive && !self.preemptible
     }
 
-    /// Rank of the members' slices where several want the GPU: requests to a service do not wait for training.
+    /// Rank of the members' slices on a GPU: requests to a service do not wait for training.
     pub fn slice_priority(&self) -> Priority {
         if self.service.is_some() { Priority::new(1) } else { Priority::DEFAULT }
     }

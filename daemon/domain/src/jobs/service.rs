@@ -71,7 +71,9 @@ impl fmt::Display for HealthCheck {
     }
 }
 
-/// Port at 127.0.0.1 that has to accept a connection, or to answer a GET of the path with a status from 200 to 399.
+/// Port at 127.0.0.1 that has to accept a connection.
+///
+/// With a path, a GET of that has to have a status from 200 to 399.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HealthTarget {

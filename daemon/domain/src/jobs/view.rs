@@ -90,7 +90,8 @@ pub struct JobView {
     pub preemptible: bool,
     /// True if it failed, and a limit of time or idleness ended each member that did.
     pub overdue: bool,
-    /// Present if its member is started again whenever it ends; without its check for peers without access to the job.
+    /// Present if its member is started again whenever it ends.
+    /// Peers without access to the job do not see its check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSpec>,
     /// Position in the project's queue; higher first.
@@ -245,8 +246,8 @@ pub struct MemberView {
     /// Time without use of its GPUs, in milliseconds; `None` if it is too short to count as idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
-    /// Whether the service has passed its check of health since its start; `None` without a check, or while it does not
-    /// run.
+    /// True if the service has passed its check of health since its start. `None` without a check, or
+    /// while it does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
     /// True if it failed, as a limit of time or idleness ended it.

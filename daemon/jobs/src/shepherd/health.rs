@@ -15,7 +15,7 @@ use tranche_domain::jobs::{HealthCheck, HealthTarget};
 
 /// Result of the checks so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HealthVerdict {
     /// A check has passed for the first time.
     Healthy,
     /// The service has to be ended, for this reason.
@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
 }
 
 /// Verdicts of the checks of a service that has just started.
-pub(crate) struct Verdicts(Option<mpsc::Receiver<Verdict>>);
+pub(crate) struct Verdicts(Option<mpsc::Receiver<HealthVerdict>>);
 
 impl Verdicts {
     /// Begins with the checks, which end with the receiver.
@@ -36,7 +36,7 @@ impl Verdicts {
     }
 
     /// The next verdict; pending if there is none any more.
-    pub(crate) async fn next(&mut self) -> Verdict {
+    pub(crate) async fn next(&mut self) -> HealthVerdict {
         let next = match &mut self.0 {
             Some(verdicts) => verdicts.recv().await,
             None => None,
@@ -48,9 +48,9 @@ impl Verdicts {
     }
 }
 
-async fn watch(check: HealthCheck, verdicts: mpsc::Sender<Verdict>) {
+async fn watch(check: HealthCheck, verdicts: mpsc::Sender<HealthVerdict>) {
     let begin = Instant::now();
-    let mut progress = Progress::default();
+    let mut progress = HealthProgress::default();
     while !verdicts.is_closed() {
         let probed = timeout(HealthCheck::TIMEOUT, probe(&check.target)).await;
         let late = || format!("it took more than {} s", HealthCheck::TIMEOUT.as_secs());
@@ -64,35 +64,35 @@ async fn watch(check: HealthCheck, verdicts: mpsc::Sender<Verdict>) {
 
 /// Outcome of the checks so far.
 #[derive(Debug, Default)]
-struct Progress {
+struct HealthProgress {
     /// True once one has passed.
     healthy: bool,
     /// Number of consecutive failures.
     failures: u32,
 }
 
-impl Progress {
+impl HealthProgress {
     /// Enters the result of a check, this long after the start; returns a verdict if there is a new one.
     fn judge(
         &mut self,
         check: &HealthCheck,
         result: Result<(), String>,
         elapsed: Duration,
-    ) -> Option<Verdict> {
+    ) -> Option<HealthVerdict> {
         let Err(why) = result else {
             let is_first = !self.healthy;
             *self = Self { healthy: true, failures: 0 };
-            return is_first.then_some(Verdict::Healthy);
+            return is_first.then_some(HealthVerdict::Healthy);
         };
         self.failures = self.failures.saturating_add(1);
         let HealthCheck { target, start, .. } = check;
         match self {
             Self { healthy: true, failures } if *failures >= HealthCheck::FAILURES => {
-                Some(Verdict::Unhealthy(format!(
+                Some(HealthVerdict::Unhealthy(format!(
                     "the check at port {target} failed {failures} times in a row, at last because {why}"
                 )))
             }
-            Self { healthy: false, .. } if elapsed >= *start => Some(Verdict::Unhealthy(format!(
+            Self { healthy: false, .. } if elapsed >= *start => Some(HealthVerdict::Unhealthy(format!(
                 "the check at port {target} did not pass within {} s, at last because {why}",
                 start.as_secs()
             ))),
@@ -150,23 +150,26 @@ mod tests {
 
     #[test]
     fn healthy_service_is_ended_after_three_failures_in_a_row() {
-        let mut progress = Progress::default();
+        let mut progress = HealthProgress::default();
         let mut judge = |result| progress.judge(&check(1), result, Duration::from_millis(900));
-        assert_eq!([judge(failed()), judge(Ok(())), judge(Ok(()))], [None, Some(Verdict::Healthy), None]);
+        assert_eq!(
+            [judge(failed()), judge(Ok(())), judge(Ok(()))],
+            [None, Some(HealthVerdict::Healthy), None]
+        );
         assert_eq!(
             [judge(failed()), judge(failed()), judge(Ok(())), judge(failed()), judge(failed())],
             [const { None }; 5]
         );
-        let Some(Verdict::Unhealthy(why)) = judge(failed()) else { panic!("three in a row") };
+        let Some(HealthVerdict::Unhealthy(why)) = judge(failed()) else { panic!("three in a row") };
         assert!(why.contains("80/x") && why.contains("3 times") && why.contains("500"), "{why}");
     }
 
     #[test]
     fn service_that_never_becomes_healthy_is_ended_after_its_start_time() {
-        let mut progress = Progress::default();
+        let mut progress = HealthProgress::default();
         let mut judge = |seconds| progress.judge(&check(60), failed(), Duration::from_secs(seconds));
         assert_eq!([judge(1), judge(30), judge(59)], [const { None }; 3]);
-        assert!(matches!(judge(60), Some(Verdict::Unhealthy(why)) if why.contains("60 s")));
+        assert!(matches!(judge(60), Some(HealthVerdict::Unhealthy(why)) if why.contains("60 s")));
     }
 
     /// Serves one connection with these bytes, and returns the check's result with what it sent.

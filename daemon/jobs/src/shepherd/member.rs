@@ -6,7 +6,7 @@ use std::io;
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, StatusLine};
 
 use crate::status_file::StatusFile;
-use crate::supervision::{Notice, Site, Supervisor};
+use crate::supervision::{CommandNotice, Site, Supervisor};
 
 /// Runs the command and records its outcome. `ended` is called first, with the outcome and whether a stop was
 /// requested.
@@ -21,10 +21,10 @@ pub(crate) fn run(
     status.write(&StatusLine::Ran)?;
     let told = Cell::new(false);
     let outcome = supervisor.run(order, site, |notice| {
-        told.set(told.get() || notice == Notice::StopRequested);
+        told.set(told.get() || notice == CommandNotice::StopRequested);
         let line = match notice {
-            Notice::StopRequested => StatusLine::Told,
-            Notice::Healthy => StatusLine::Healthy,
+            CommandNotice::StopRequested => StatusLine::Told,
+            CommandNotice::Healthy => StatusLine::Healthy,
         };
         let _ = status.write(&line);
     });

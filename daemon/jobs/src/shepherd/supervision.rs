@@ -18,7 +18,7 @@ use tranche_jobs::cgroup::MemberCgroup;
 use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder};
 
 use crate::engine::{Engine, NotPrepared};
-use crate::health::{Verdict, Verdicts};
+use crate::health::{HealthVerdict, Verdicts};
 use crate::log::{Log, keep, last_words};
 use crate::{descendants, failures};
 
@@ -33,7 +33,7 @@ pub(crate) struct Site {
 
 /// Change of a running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum CommandNotice {
     /// A stop was requested for the first time.
     StopRequested,
     /// The service has become healthy.
@@ -62,7 +62,7 @@ impl Supervisor {
         mut self,
         order: CommandOrder,
         site: Site,
-        mut notify: impl FnMut(Notice),
+        mut notify: impl FnMut(CommandNotice),
     ) -> io::Result<CommandOutcome> {
         self.runtime.block_on(supervise(order, site, &mut self.told, &mut notify))
     }
@@ -72,7 +72,7 @@ async fn supervise(
     order: CommandOrder,
     site: Site,
     told: &mut Signals,
-    notify: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(CommandNotice),
 ) -> io::Result<CommandOutcome> {
     let (printed, printing) = io::pipe()?;
     let mut command = match &order.container {
@@ -109,7 +109,7 @@ async fn contained(
     Site { log, place }: Site,
     (printed, printing): (PipeReader, PipeWriter),
     told: &mut Signals,
-    notify: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(CommandNotice),
 ) -> io::Result<CommandOutcome> {
     let engine = Engine::new(&container.name, &container.spec.engine);
     let keeping = keep(printed, log);
@@ -121,7 +121,7 @@ async fn contained(
             Ok(match not_prepared {
                 NotPrepared::Refused(why) => CommandOutcome::NotStarted(why),
                 NotPrepared::Stopped => {
-                    notify(Notice::StopRequested);
+                    notify(CommandNotice::StopRequested);
                     CommandOutcome::Signal(Signal::SIGTERM as i32)
                 }
             })
@@ -144,7 +144,7 @@ async fn started(
     order: &CommandOrder,
     printing: PipeWriter,
     told: &mut Signals,
-    notify: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(CommandNotice),
     place: Option<&MemberCgroup>,
 ) -> io::Result<CommandOutcome> {
     let mut command = engine.start();
@@ -170,7 +170,7 @@ async fn wait(
     child: &mut Child,
     order: &CommandOrder,
     told: &mut Signals,
-    notify: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(CommandNotice),
     place: Option<&MemberCgroup>,
 ) -> io::Result<Waited> {
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
@@ -190,19 +190,19 @@ async fn wait(
             _ = told.recv() => {
                 if !stopped {
                     stopped = true;
-                    notify(Notice::StopRequested);
+                    notify(CommandNotice::StopRequested);
                     if unhealthy.is_none() {
                         leaving.begin(group, farewell);
                     }
                 }
             }
             verdict = health.next() => match verdict {
-                Verdict::Healthy => notify(Notice::Healthy),
-                Verdict::Unhealthy(why) if !stopped && unhealthy.is_none() => {
+                HealthVerdict::Healthy => notify(CommandNotice::Healthy),
+                HealthVerdict::Unhealthy(why) if !stopped && unhealthy.is_none() => {
                     unhealthy = Some(why);
                     leaving.begin(group, farewell);
                 }
-                Verdict::Unhealthy(_) => {}
+                HealthVerdict::Unhealthy(_) => {}
             },
             () = leaving.next_step() => leaving.step(group, farewell),
             _ = exits.recv() => descendants::reap_orphans(group),

@@ -7,7 +7,8 @@ use tranche_jobs::JobsError;
 
 use crate::node::{self, TestNode, Wish, wish};
 
-/// Server of HTTP at the port of its first argument, whose answers have status 500 while the file of the second is there.
+/// Server of HTTP at the port of its first argument. Its answers have status 500 while the file of
+/// the second is there.
 const SERVER: &str = "exec python3 -c '
 import http.server, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{job, node, submit, until};
 
-/// Server of HTTP in Python, at the port of its first argument; its answers have status 503 while the file of the second
-/// is there.
+/// Server of HTTP in Python, at the port of its first argument. Its answers have status 503 while the
+/// file of the second is there.
 const SERVER: &str = "
 import http.server, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
