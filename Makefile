@@ -131,28 +131,29 @@ lint: ## Formatting, warnings, and links of the documentation
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -q --workspace --no-deps
 	@$(KUBELET) lint
 
+# Documentation has no code to be tested, which tests/architecture checks: compiling each crate for it takes a minute.
 unit: ## Tests of each crate by itself
-	$(CARGO) test --no-fail-fast --workspace $(STAGED:%=--exclude %)
+	$(CARGO) test --no-fail-fast --tests --workspace $(STAGED:%=--exclude %)
 
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p e2e
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p fakekubelet
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p stress
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p chaos
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p teams
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p e2e
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p fakekubelet
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p stress
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p chaos
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p teams
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
-	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast -p e2e --test escape
+	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast --tests -p e2e --test escape
 
 arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs in slices
 	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
 
 torch: build ## PyTorch and JAX in slices of the simulated GPU (fetches 1.2 GB the first time)
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast -p pytorch
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p pytorch
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)
-	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast -p compat
+	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast --tests -p compat
 
 kubelet: build ## Tests with the device manager of a real kubelet (about a minute; wants Go 1.26)
 	@$(KUBELET) test

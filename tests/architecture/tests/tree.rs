@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use architecture::{root, text, tracked};
+use architecture::{root, sources, text, tracked};
 
 /// All that may lie at the root, besides dotfiles.
 const TOP: &[&str] = &[
@@ -133,6 +133,26 @@ fn nothing_built_is_tracked() {
         let built = ["so", "o", "a", "rlib", "rmeta", "cubin", "fatbin", "exe"].contains(&extension.as_str());
         assert!(!built, "{} is a product, not a source", path.display());
     }
+}
+
+#[test]
+fn no_documentation_has_code_that_only_a_documentation_test_would_run() {
+    let fences = |path: &PathBuf| {
+        let source = text(path).unwrap_or_default();
+        let comments = source.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+        });
+        // Every second fence begins a block.
+        let fences = comments.filter_map(|line| line.trim().strip_prefix("```")).step_by(2);
+        let code = fences.filter(|language| *language != "text").count();
+        (code > 0).then(|| path.display().to_string())
+    };
+    let found: Vec<_> = sources().iter().filter_map(fences).collect();
+    assert!(
+        found.is_empty(),
+        "`make unit` runs no documentation tests, and these files have some: {found:?}"
+    );
 }
 
 fn first(path: &Path) -> Option<String> {
