@@ -36,6 +36,7 @@ static const struct section SECTIONS[] = {
     {"abilities", "modes, MPS, checkpoint", section_abilities, 20},
     {"runtime", "what the CUDA runtime takes beside a bare context, and which process is charged", section_runtime, 30},
     {"checkpoint", "what a checkpoint of a process takes and gives back", section_checkpoint, 40},
+    {"obstacles", "what happens where no checkpoint or restore is possible", section_obstacles, 60},
     {"growth", "by which step pools grow, and what they keep", section_growth, 20},
     {"libraries", "what a library takes in each context", section_libraries, 20},
     {"nulls", "what calls answer to null outputs and handles", section_nulls, 40},

@@ -49,6 +49,7 @@ void section_virtual(void);
 void section_abilities(void);
 void section_runtime(void);
 void section_checkpoint(void);
+void section_obstacles(void);
 void section_growth(void);
 void section_libraries(void);
 void section_nulls(void);

@@ -1,14 +1,20 @@
-/* Section checkpoint: a process with memory is locked, checkpointed, restored and unlocked, as of driver 570. */
+/* Sections checkpoint and obstacles: a process with memory is locked, checkpointed, restored and unlocked, as of driver
+ * 570; and what happens where that is not possible. */
 #include "probe.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_TENANTS = 3, SAMPLE = 4096, PATTERN = 0x5a };
 
+/* Memory of a tenant: plain, managed, or all that the device has left beside it. */
+enum kind { PLAIN, MANAGED, ALL_LEFT };
+
 /* A process that waits for its turn before it opens the driver. */
-struct tenant { pid_t pid; int orders, answers; size_t bytes; };
+struct tenant { pid_t pid; int orders, answers; enum kind kind; size_t bytes; };
 
 static bool pattern_holds(CUdeviceptr at, size_t bytes)
 {
@@ -22,8 +28,21 @@ static bool pattern_holds(CUdeviceptr at, size_t bytes)
     return true;
 }
 
+static CUresult allocate(CUdeviceptr *at, enum kind kind, size_t bytes)
+{
+    if (kind == PLAIN)
+        return cu.cuMemAlloc_v2(at, bytes);
+    if (kind == MANAGED)
+        return cu.cuMemAllocManaged ? cu.cuMemAllocManaged(at, bytes, MANAGED_GLOBAL) : NOT_FOUND;
+    CUresult result = OUT_OF_MEMORY;
+    for (size_t piece = memory_free(); piece >= bytes; piece = piece > BLOCK ? piece - piece / 16 : 0)
+        while (cu.cuMemAlloc_v2(at, piece) == SUCCESS)
+            result = SUCCESS;
+    return result;
+}
+
 /* First order: allocate. Second: compare the bytes with what they were. */
-_Noreturn static void hold(int orders, int answers, size_t bytes)
+_Noreturn static void hold(int orders, int answers, enum kind kind, size_t bytes)
 {
     CUdeviceptr at;
     char order, answer = 1;
@@ -31,23 +50,23 @@ _Noreturn static void hold(int orders, int answers, size_t bytes)
         _exit(0);
     report_pipe = -1; /* the section's rows are its parent's */
     bench_open();
-    if (cu.cuMemAlloc_v2(&at, bytes) != SUCCESS || cu.cuMemsetD8_v2(at, PATTERN, bytes) != SUCCESS ||
+    if (allocate(&at, kind, bytes) != SUCCESS || cu.cuMemsetD8_v2(at, PATTERN, bytes) != SUCCESS ||
         cu.cuCtxSynchronize() != SUCCESS || write(answers, &answer, 1) != 1 || read(orders, &order, 1) != 1)
         _exit(1);
     answer = pattern_holds(at, bytes);
     _exit(write(answers, &answer, 1) != 1);
 }
 
-static struct tenant start(size_t bytes)
+static struct tenant start(enum kind kind, size_t bytes)
 {
     int orders[2], answers[2];
     if (pipe(orders) != 0 || pipe(answers) != 0)
         give_up("pipe", INVALID_VALUE);
-    struct tenant t = {fork_tied(), orders[1], answers[0], bytes};
+    struct tenant t = {fork_tied(), orders[1], answers[0], kind, bytes};
     if (t.pid == 0) {
         close(orders[1]);
         close(answers[0]);
-        hold(orders[0], answers[1], bytes);
+        hold(orders[0], answers[1], kind, bytes);
     }
     close(orders[0]);
     close(answers[1]);
@@ -103,6 +122,69 @@ static void pass_through(const struct tenant *t, NvmlDevice witness)
     row_text(row, obey(t) ? "right" : "wrong", "first and last 4 KiB");
 }
 
+/* Opens the driver to control other processes; false, with a row, where it cannot. */
+static bool controller(void)
+{
+    if (driver_open() != 0)
+        give_up("dlopen libcuda.so.1", NOT_FOUND);
+    MUST(cuInit, 0);
+    const struct { const char *name; bool is_there; } calls[] = {
+        {"cuCheckpointProcessGetState", cu.cuCheckpointProcessGetState != NULL},
+        {"cuCheckpointProcessLock", cu.cuCheckpointProcessLock != NULL},
+        {"cuCheckpointProcessCheckpoint", cu.cuCheckpointProcessCheckpoint != NULL},
+        {"cuCheckpointProcessRestore", cu.cuCheckpointProcessRestore != NULL},
+        {"cuCheckpointProcessUnlock", cu.cuCheckpointProcessUnlock != NULL},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (!calls[i].is_there) {
+            row_absent(calls[i].name);
+            return false;
+        }
+    return true;
+}
+
+/* Calls in their order until one fails; returns what that answered. */
+static CUresult until_refused(const char *what, const struct tenant *t, size_t from, size_t to)
+{
+    char row[56];
+    for (size_t i = from; i < to; i++) {
+        CUresult result = ACTS[i].call(t->pid);
+        snprintf(row, sizeof row, "%s_%s", what, ACTS[i].name);
+        if (result != SUCCESS) {
+            row_text(row, "refused", "%d %s; the process is %s", result, driver_error(result), state_of(t->pid));
+            return result;
+        }
+    }
+    row_text(row, "granted", "the process is %s", state_of(t->pid));
+    return SUCCESS;
+}
+
+/* Managed memory; and a restore without room, twice, as the first may have left a process that none can restore. */
+void section_obstacles(void)
+{
+    enum { LOCK, CHECKPOINT, RESTORE, ACT_COUNT = 4 };
+    struct tenant managed = start(MANAGED, 16u << 20), starved = start(PLAIN, 256u << 20), filler = start(ALL_LEFT, BLOCK);
+    if (!controller())
+        return;
+    if (obey(&managed))
+        until_refused("managed", &managed, LOCK, ACT_COUNT);
+    else
+        row_text("managed", "failed", "no managed memory for it");
+    kill(managed.pid, SIGKILL);
+    if (!obey(&starved) || until_refused("starved", &starved, LOCK, RESTORE) != SUCCESS)
+        return;
+    if (!obey(&filler)) {
+        row_text("starved_restore", "not tried", "the device could not be filled");
+        return;
+    }
+    until_refused("starved", &starved, RESTORE, ACT_COUNT);
+    kill(filler.pid, SIGKILL);
+    waitpid(filler.pid, NULL, 0);
+    pause_ms(2000); /* for the driver to have its memory back */
+    if (until_refused("with_room_again", &starved, RESTORE, ACT_COUNT) == SUCCESS)
+        row_text("contents_with_room_again", obey(&starved) ? "right" : "wrong", "first and last 4 KiB");
+}
+
 /* A checkpoint is kept in the host's memory: a quarter of what is free there is the most. */
 void section_checkpoint(void)
 {
@@ -113,16 +195,10 @@ void section_checkpoint(void)
     while (count > 1 && SIZES[count - 1] > host / 4)
         count--;
     for (size_t i = 0; i < count; i++)
-        tenants[i] = start(SIZES[i]); /* before the driver is opened here: it does not survive a fork */
+        tenants[i] = start(PLAIN, SIZES[i]); /* before the driver is opened here: it does not survive a fork */
     NvmlDevice witness = witness_open();
-    if (driver_open() != 0)
-        give_up("dlopen libcuda.so.1", NOT_FOUND);
-    MUST(cuInit, 0);
-    MUST_HAVE(cuCheckpointProcessGetState);
-    MUST_HAVE(cuCheckpointProcessLock);
-    MUST_HAVE(cuCheckpointProcessCheckpoint);
-    MUST_HAVE(cuCheckpointProcessRestore);
-    MUST_HAVE(cuCheckpointProcessUnlock);
+    if (!controller())
+        return;
     for (size_t i = 0; i < count; i++) {
         if (!obey(&tenants[i])) {
             row_text("tenant", "failed", "no %zu MiB for it", SIZES[i] >> 20);
