@@ -276,8 +276,7 @@ fn impossible_jobs_are_rejected_at_submission() {
 fn interactive_limits_apply_to_runtime_and_idleness() {
     let limits = Project { interactive_limit: Some(DAY), idle_limit: Some(DAY / 24), ..project("a", "1") };
     let did = |running, idle| MemberActivity { running, idle, counts_as_idle: true };
-    let [shell, training] =
-        [JobKind::Interactive, JobKind::Training].map(|kind| super::spec("a", "job", "1", kind));
+    let [shell, training] = [JobKind::Interactive, JobKind::Training].map(|kind| spec("a", "job", "1", kind));
     let service = JobSpec { service: Some(ServiceSpec::default()), ..shell.clone() };
     let overdue = |spec, did| limits.overdue(spec, None, did);
     assert_eq!(overdue(&shell, did(DAY / 2, DAY / 48)), None);
