@@ -303,6 +303,7 @@ impl JobSite for Hands {
             What::Overdue => EventKind::JobOverdue,
             What::Succeeded => EventKind::JobSucceeded,
             What::Failed => EventKind::JobFailed,
+            What::Restarted => EventKind::JobRestarted,
         };
         self.agent.telemetry.events.record(Happening::new(kind, evidence).of(&slice));
     }

@@ -28,6 +28,7 @@ pub(crate) fn owners() -> Owners {
         idle_ms: None,
         healthy: None,
         overdue: false,
+        last_end: None,
     };
     let job = JobView { members: vec![member], ..job("vision", "train") };
     Owners::new([(1000, "ann".to_owned()), (1001, "bob".to_owned())].into_iter().collect(), &[job])
@@ -65,6 +66,7 @@ pub(crate) fn jobs() -> Vec<JobView> {
         idle_ms,
         healthy: None,
         overdue: false,
+        last_end: None,
     };
     let submitted_unix_ms = 1_767_000_000_000;
     let running = JobState::Running;

@@ -187,6 +187,8 @@ kinds! {
     JobSucceeded = "job-succeeded", Info;
     /// A member of a job ended otherwise.
     JobFailed = "job-failed", Warning;
+    /// A member of a job ended by itself, and is started again.
+    JobRestarted = "job-restarted", Warning;
     /// The state of an earlier daemon was unreadable; the evidence names the fallback.
     StateUnreadable = "state-unreadable", Error;
     /// Events could not be written to disk and exist in memory only.

@@ -94,7 +94,9 @@ impl fmt::Display for Fraction {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadShare {
     /// The text is no number.
-    #[error("{0:?} is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2")]
+    #[error(
+        "{0:?} is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2; memory has an option of its own"
+    )]
     NotANumber(String),
     /// The number is zero or less.
     #[error("{0:?} is no part of a GPU: the smallest fraction is 0.001")]

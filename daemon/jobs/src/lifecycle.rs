@@ -18,8 +18,8 @@ use tranche_shm::crash::point;
 use crate::controller::JobController;
 use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
 use crate::launch::{LeftBehind, StartRefusal, StartRequest};
-use crate::paused::PausedMember;
-use crate::record::{JobRecord, Run};
+use crate::paused::{PauseCause, PausedMember};
+use crate::record::{JobRecord, Run, StopReason};
 use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
 use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
@@ -53,6 +53,8 @@ struct KnownMember {
 pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, member: MemberId, begin: Begin) {
     let Some(known) = known(&controller, member) else { return };
     let begun = match begin {
+        // It was deleted or suspended since the decision to start it.
+        Begin::Fresh(_) if is_leaving(&controller, member) => Ok(None),
         Begin::Fresh(gpus) => begin_fresh(&controller, &known, gpus).await,
         Begin::Again => Ok(find(&controller, &known).await),
     };
@@ -67,6 +69,9 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
     point("jobs: closed");
     let paused = controller.state().pause_after(member, &run, controller.now());
     if let Some(paused) = paused {
+        if paused.cause == PauseCause::Ended {
+            controller.restarts(known.attempt.member, &paused.why);
+        }
         pause(&controller, &known, &paused).await;
     }
     controller.left(member, run);
@@ -131,14 +136,15 @@ async fn begin_fresh<S: JobSite>(
 ) -> Result<Option<ProcessId>, StartRefusal> {
     let (controller, known) = (Arc::clone(controller), known.clone());
     let started = tokio::task::spawn_blocking(move || start(&controller, &known, &gpus)).await;
-    started.map_err(|error| error.to_string())?.map(Some)
+    started.map_err(|error| error.to_string())?
 }
 
+/// Starts the command; `None` if a stop was requested before its order.
 fn start<S: JobSite>(
     controller: &JobController<S>,
     known: &KnownMember,
     gpus: &[GpuUuid],
-) -> Result<ProcessId, StartRefusal> {
+) -> Result<Option<ProcessId>, StartRefusal> {
     let KnownMember { attempt, entry, slice, supervised } = known;
     controller.site.open(slice, &entry.spec, gpus, entry.owner)?;
     point("jobs: opened");
@@ -170,6 +176,9 @@ fn start<S: JobSite>(
     let environment = launch.environment.into_iter().chain(own).collect();
     let environment = controller.site.enter(slice, shepherd.process, environment)?;
     point("jobs: entered");
+    if is_leaving(controller, attempt.member) {
+        return Ok(None);
+    }
     let process = shepherd.order(&CommandOrder {
         command: launch.command,
         environment,
@@ -186,7 +195,7 @@ fn start<S: JobSite>(
     let _ = supervised.shepherd.set(process);
     controller.state().paused.remove(&attempt.member);
     controller.record_event(attempt.member, What::Started);
-    Ok(process)
+    Ok(Some(process))
 }
 
 /// Variables that identify a member to its program.
@@ -277,10 +286,19 @@ async fn stop_runner<S: JobSite>(
 }
 
 impl<S: JobSite> JobController<S> {
+    /// Records that a service has ended, and is started again after a pause.
+    fn restarts(&self, member: MemberId, why: &str) {
+        let state = self.state();
+        self.record_event_of(&state, member, What::Restarted, why);
+    }
+
     /// Handles the exit of a member whose slice is gone.
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();
-        let slice = state.entries.get(&member.job).map(|entry| entry.slice(member));
+        let entry = state.entries.get(&member.job);
+        let slice = entry.map(|entry| entry.slice(member));
+        let farewell = entry.and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
+        let is_service = entry.is_some_and(|entry| entry.spec.service.is_some());
         let outcome = match &run {
             Run::Ended { outcome, .. } => Some(outcome.to_string()),
             Run::Never | Run::Refused(_) | Run::Barred(_) => None,
@@ -289,8 +307,11 @@ impl<S: JobSite> JobController<S> {
         point("jobs: left");
         match state.entries.get(&member.job) {
             None => self.folders.remove(member.job),
-            Some(entry) if end.is_none() => {
-                let farewell = entry.members.get(&member.index).and_then(|known| known.farewell.as_ref());
+            Some(_) if end.is_none() => {
+                if let Some(outcome) = outcome.as_ref().filter(|_| farewell.is_none() && !is_service) {
+                    self.record_event_of(&state, member, What::Restarted, outcome);
+                }
+                let farewell = farewell.as_ref();
                 let reason = farewell.map(|farewell| format!("stopped, {farewell}")).or(outcome);
                 reason.into_iter().for_each(|reason| {
                     self.folders.note(member, &format!("{reason}; it starts again in its turn"));
@@ -298,7 +319,9 @@ impl<S: JobSite> JobController<S> {
             }
             Some(_) => {}
         }
-        if let (Some(slice), Some(end)) = (slice, end) {
+        // A deletion has an event of its own.
+        let ended = end.filter(|end| end.success || farewell != Some(StopReason::Deleted));
+        if let (Some(slice), Some(end)) = (slice, ended) {
             let what = if end.success { What::Succeeded } else { What::Failed };
             self.site.record(crate::site::Happened { what, slice, evidence: end.public().into() });
         }

@@ -32,6 +32,7 @@ pub(crate) fn member(
         starts: known.starts,
         started_unix_ms: (known.starts > 0).then_some(known.started_unix_ms),
         idle_ms: None,
+        last_end: None,
         overdue: known.end.as_ref().is_some_and(|end| end.overdue),
         healthy: (is == JobState::Running && health_check(state, id).is_some())
             .then(|| is_healthy(state, id)),

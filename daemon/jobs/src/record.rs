@@ -69,6 +69,9 @@ pub(crate) struct StoredMember {
     /// Runtime of a member that succeeded; earlier daemons did not enter it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ran: Option<Duration>,
+    /// Latest end of its command; earlier daemons did not enter it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_end: Option<String>,
     /// Final outcome, once the member is not started again.
     pub(crate) end: Option<MemberEnd>,
 }
@@ -214,6 +217,10 @@ impl StoredMember {
     /// Evaluates a run: the final outcome, or `None` if the member is restarted. A service has neither success nor a bound
     /// on its restarts.
     pub(crate) fn judge(&mut self, run: Run, retries: u32, is_service: bool) -> Option<MemberEnd> {
+        if let Run::Ended { outcome, .. } = &run {
+            let why = self.farewell.as_ref().map_or_else(|| outcome.to_string(), ToString::to_string);
+            self.last_end = Some(cut(&why));
+        }
         let end = match (run, self.farewell.clone()) {
             (Run::Ended { outcome, told: false }, _) if outcome.is_success() && !is_service => {
                 Some(MemberEnd::new(true, outcome.to_string()))

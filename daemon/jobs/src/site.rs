@@ -185,4 +185,6 @@ pub enum What {
     Succeeded,
     /// A member ended otherwise.
     Failed,
+    /// A member ended by itself, and is started again.
+    Restarted,
 }

@@ -228,13 +228,15 @@ fn published(port: PublishedPort, printed: Option<&str>, hostname: &str) -> Stri
     own.unwrap_or_else(|| format!("http://{hostname}:{host}"))
 }
 
-/// The first URL in a text.
+/// The first URL in a text, at an address that opens on this node.
 fn url(text: &str) -> Option<String> {
     let start = ["http://", "https://"].iter().filter_map(|scheme| text.find(scheme)).min()?;
     let rest = &text[start..];
     let end =
         rest.find(|letter: char| letter.is_whitespace() || letter.is_control() || "\"'<>".contains(letter));
-    Some(rest[..end.unwrap_or(rest.len())].to_owned())
+    let whole = rest[..end.unwrap_or(rest.len())].trim_end_matches([')', ']', ',', '.', ';']);
+    // All addresses of a node are no address to open.
+    Some(whole.replacen("://0.0.0.0", "://127.0.0.1", 1).replacen("://[::]", "://[::1]", 1))
 }
 
 fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight: Sight) -> Option<JobView> {
@@ -254,7 +256,12 @@ fn job(state: &ControllerState, id: JobId, gpus: &BTreeMap<GpuUuid, u32>, sight:
         .iter()
         .map(|(index, known)| {
             let view = member(state, MemberId { job: id, index: *index }, entry, known, gpus);
-            MemberView { reason: reason(state, MemberId { job: id, index: *index }, known, sight), ..view }
+            let last_end = known.last_end.clone().filter(|_| sight >= Sight::Project);
+            MemberView {
+                last_end,
+                reason: reason(state, MemberId { job: id, index: *index }, known, sight),
+                ..view
+            }
         })
         .collect();
     if sight >= Sight::Project {
@@ -322,6 +329,8 @@ mod tests {
         let log = "[I 12:00 ServerApp] Jupyter is at:\n    http://localhost:8888/lab?token=ab12\n or http://127.0.0.1:8888";
         assert_eq!(url(log).unwrap(), "http://localhost:8888/lab?token=ab12");
         assert_eq!(url("see <https://a/b>").unwrap(), "https://a/b");
+        let python = "Serving HTTP on 0.0.0.0 port 8000 (http://0.0.0.0:8000/) ...";
+        assert_eq!(url(python).unwrap(), "http://127.0.0.1:8000/");
         assert_eq!(url("no address here"), None);
     }
 }

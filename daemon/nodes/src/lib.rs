@@ -112,6 +112,8 @@ pub struct NodeFigures {
 enum FetchError {
     #[error("{0}")]
     Http(Box<ureq::Error>),
+    #[error("its page has no answer of its daemon")]
+    NoDaemon,
     #[error("it answers with status {0}")]
     Status(u16),
     #[error("its answer is no overview")]
@@ -132,8 +134,10 @@ fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, FetchError> {
         .timeout_global(Some(PATIENCE))
         .build();
     let mut answer = config.new_agent().get(url).call()?;
-    if answer.status() != 200 {
-        return Err(FetchError::Status(answer.status().as_u16()));
+    match answer.status().as_u16() {
+        200 => {}
+        503 => return Err(FetchError::NoDaemon),
+        status => return Err(FetchError::Status(status)),
     }
     let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec()?;
     serde_json::from_slice(&body).map_err(|_| FetchError::Content)
@@ -192,7 +196,8 @@ mod tests {
             read("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"gpus\": 8, \"later\": 1}").unwrap();
         assert_eq!(figures, NodeFigures { gpus: 8, ..NodeFigures::default() });
         for (answer, why) in [
-            ("HTTP/1.1 503 No\r\ncontent-length: 6\r\n\r\nsecret", "status 503"),
+            ("HTTP/1.1 503 No\r\ncontent-length: 6\r\n\r\nsecret", "of its daemon"),
+            ("HTTP/1.1 404 No\r\ncontent-length: 6\r\n\r\nsecret", "status 404"),
             ("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nsecret", "no overview"),
             ("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", ""),
             ("secret", ""),

@@ -37,6 +37,7 @@ pub fn play() -> Result<(), DemoError> {
            tranche run -g 0.5 -- workload --fill --beyond 1Mi --seconds 2\n  \
            tranche run -g 0.3 -- workload --nvml\n  \
            tranche slice create train -g 0.25 && tranche slice list\n  \
+           tranche project create toys --quota 4 && tranche submit hello -g 0.5 -- workload --seconds 60\n  \
            tranche doctor\n\n\
          `exit` ends the node and takes everything of it away.\n",
         view.gpus.len(),

@@ -319,7 +319,7 @@ pub struct HistoryArgs {
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("form").args(["csv", "svg", "json"]))]
 pub struct ReportArgs {
-    /// Group by project, user, job or GPU
+    /// Group by project, user, job or GPU; the column Use is time used in percent of that held
     #[arg(long, value_enum, default_value_t = ReportBy::Project)]
     pub by: ReportBy,
     /// Time until now, such as 12h or 30d; whole hours are included

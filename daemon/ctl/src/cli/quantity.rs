@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use tranche_domain::compute::{BadLatency, Latency, Priority};
+use tranche_domain::id::{BadUuid, GpuSelector};
 use tranche_domain::request::{BadShare, Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -153,6 +154,11 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
              for whole GPUs, create another slice"
         )),
     }
+}
+
+/// One of a node's GPUs.
+pub(super) fn gpu(text: &str) -> Result<GpuSelector, String> {
+    text.parse().map_err(|bad: BadUuid| format!("{bad}, nor an index such as 3; a part of a GPU is -g 0.5"))
 }
 
 #[cfg(test)]

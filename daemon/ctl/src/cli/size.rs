@@ -42,7 +42,7 @@ pub struct SizeArgs {
     #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
     pub mode: Mode,
     /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
-    #[arg(long, value_name = "GPU", value_delimiter = ',')]
+    #[arg(long, value_name = "GPU", value_delimiter = ',', value_parser = quantity::gpu)]
     pub gpu: Vec<GpuSelector>,
     /// Longest wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]

@@ -61,6 +61,8 @@ fn parse(text: &str) -> Result<Vec<SubmitArgs>, String> {
 
 fn one(job: &Value) -> Result<SubmitArgs, String> {
     let job = job.as_table().ok_or("it is no table")?;
+    let parser = SubmitArgs::augment_args(clap::Command::new("job")).no_binary_name(true);
+    known(job, &parser)?;
     let (mut options, mut name, mut command) = (Vec::new(), None, Vec::new());
     for (key, value) in job {
         match (key.as_str(), value) {
@@ -83,9 +85,21 @@ fn one(job: &Value) -> Result<SubmitArgs, String> {
     }
     let separator = (!command.is_empty()).then(|| "--".to_owned());
     let arguments = options.into_iter().chain(name).chain(separator).chain(command);
-    let parser = SubmitArgs::augment_args(clap::Command::new("job")).no_binary_name(true);
     let matches = parser.try_get_matches_from(arguments);
     matches.and_then(|matches| SubmitArgs::from_arg_matches(&matches)).map_err(|error| plain(&error))
+}
+
+/// Refuses keys that are no option, with those that begin alike.
+fn known(job: &Table, parser: &clap::Command) -> Result<(), String> {
+    let options = parser.get_arguments().filter_map(|option| option.get_long());
+    let keys: Vec<&str> = options.chain([NAME, COMMAND]).collect();
+    let Some(key) = job.keys().find(|key| !keys.contains(&key.as_str())) else { return Ok(()) };
+    let begins = |known: &&&str| key.get(..2).is_some_and(|begin| known.starts_with(begin));
+    let alike: Vec<&str> = keys.iter().filter(begins).copied().collect();
+    let alike = if alike.is_empty() { String::new() } else { format!("; there are {}", alike.join(", ")) };
+    Err(format!(
+        "{key:?} is no key of a job: the keys are name, command and the long options of `tranche submit`{alike}"
+    ))
 }
 
 /// A value as a word of a command line.

@@ -114,7 +114,7 @@ fn choose(daemon: &mut Daemon, args: &ProjectArgs) -> Result<(), Failure> {
         .map_or(Ok(()), fs::create_dir_all)
         .and_then(|()| fs::write(&path, format!("{}\n", args.name)));
     written.map_err(|cause| Failure::File { path, cause })?;
-    out::print(&format!("project {} is meant from now on where none is named", args.name))
+    out::print(&format!("project {} is the default from now on", args.name))
 }
 
 /// Path of the selection file.

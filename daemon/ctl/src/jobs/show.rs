@@ -45,6 +45,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Ended", job.ended_unix_ms.map(time).unwrap_or_default()),
         ("Waited", waited(job).map(when::short).unwrap_or_default()),
         ("Ran", ran(job).map(when::short).unwrap_or_default()),
+        ("Last end", last_end(job).unwrap_or_default()),
         ("Exit code", exit_code(job).unwrap_or_default()),
         ("Progress", format!("{} succeeded, {} failed", job.succeeded, job.failed)),
         ("Image", job.image.as_ref().map(ToString::to_string).unwrap_or_default()),
@@ -115,6 +116,13 @@ fn exit_code(job: &JobView) -> Option<String> {
     let (_, code) = reason.split_once("exited with status ")?;
     let digits: String = code.chars().take_while(char::is_ascii_digit).collect();
     Some(digits).filter(|digits| !digits.is_empty())
+}
+
+/// Latest end of the member that was started most often, of a job that goes on.
+fn last_end(job: &JobView) -> Option<String> {
+    let again = job.members.iter().filter(|member| member.last_end.is_some() && !member.state.is_final());
+    let most = again.max_by_key(|member| member.starts)?;
+    most.last_end.as_deref().map(visible)
 }
 
 /// Time of the latest start of a member.

@@ -160,5 +160,6 @@ fn member(slice: &str) -> MemberView {
         idle_ms: None,
         healthy: None,
         overdue: false,
+        last_end: None,
     }
 }

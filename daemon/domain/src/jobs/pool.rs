@@ -170,6 +170,18 @@ impl GpuPool {
         Some(indices)
     }
 
+    /// Free part of the emptiest GPU within reach for a fraction, or the empty GPUs of the emptiest island for whole GPUs.
+    pub(super) fn largest_room(&self, size: Size, reach: &GpuConstraints<'_>) -> MilliGpus {
+        let largest = match size {
+            Size::Part(_) => self.reachable(reach).map(|(_, entry)| entry.free(When::Now)).max(),
+            Size::Whole(_) => {
+                let islands = self.empty_of_islands(reach, When::Now);
+                islands.values().map(|indices| indices.iter().map(|_| MilliGpus::ONE).sum()).max()
+            }
+        };
+        largest.unwrap_or(MilliGpus::ZERO)
+    }
+
     /// Empty GPUs within reach, by island.
     fn empty_of_islands(&self, reach: &GpuConstraints<'_>, when: When) -> BTreeMap<u32, Vec<PoolIndex>> {
         let empty = self.reachable(reach).filter(|(_, entry)| entry.is_empty(when));

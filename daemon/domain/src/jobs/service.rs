@@ -101,7 +101,7 @@ impl HealthTarget {
 pub enum BadHealthCheck {
     /// The text names no port and path.
     #[error(
-        "{0:?} is no check of health: write a port, such as 8000, which has to accept connections, or a port and a path \
+        "{0:?} is no check of health: write a port from 1 to 65535, such as 8000, which has to accept connections, or a port and a path \
          of visible ASCII characters, such as 8000/health, which has to be answered"
     )]
     Target(String),

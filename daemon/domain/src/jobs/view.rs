@@ -252,6 +252,9 @@ pub struct MemberView {
     pub healthy: Option<bool>,
     /// True if it failed, as a limit of time or idleness ended it.
     pub overdue: bool,
+    /// Latest end of its command; `None` for peers without access to the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_end: Option<String>,
 }
 
 /// A project with its use.

@@ -70,6 +70,10 @@ pub enum Wait {
         used: MilliGpus,
         /// Quota of its project.
         quota: MilliGpus,
+        /// GPUs of a member.
+        size: Size,
+        /// Idle GPUs that it may use, as many as there are in one piece.
+        idle: MilliGpus,
         /// Jobs and slices that have most of the GPUs, at most three.
         holders: Vec<Holder>,
     },
@@ -145,8 +149,15 @@ impl fmt::Display for Wait {
                 "no GPU that its project may use now has {memory} within {size} of its memory: let the project use larger \
                  ones, or delete the job and submit it again"
             ),
-            Self::NothingIdle { used, quota, holders } => {
-                write!(f, "the project has {used} GPUs of its quota of {quota}, and none is idle to borrow")?;
+            Self::NothingIdle { used, quota, size, idle, holders } => {
+                write!(f, "the project has {used} GPUs of its quota of {quota}, and ")?;
+                match *idle {
+                    MilliGpus::ZERO => f.write_str("none is idle to borrow")?,
+                    idle if idle < size.total() => {
+                        write!(f, "it would borrow: {size} GPUs in one piece, of which {idle} are idle")?;
+                    }
+                    idle => write!(f, "the {idle} GPUs that are idle in one piece are kept for others")?,
+                }
                 held(f, holders)
             }
         }
@@ -253,6 +264,8 @@ impl QuotaScheduler {
             () => Wait::NothingIdle {
                 used: account.used,
                 quota,
+                size: shape.size,
+                idle: self.pool.largest_room(shape.size, &reach),
                 holders: self.largest_holders(&account.project.name),
             },
         }

@@ -148,3 +148,34 @@ async fn service_has_the_limits_of_its_own_alone_and_no_successors() {
     controller.submit(bounded).unwrap();
     assert!(controller.until("a", "bounded", JobState::Failed).await.overdue, "by its own --max-runtime");
 }
+
+#[tokio::test]
+async fn deleted_job_is_not_started_again() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    // The deletion comes at other times after the decision to start the resumed job.
+    let mut again = Vec::new();
+    for round in 0_u64..30 {
+        let (name, runs) = (format!("j{round}"), node.path(&format!("runs{round}")));
+        let script = format!("echo run >>{}; exec sleep 1000", runs.display());
+        controller.submit(wish("a", &name, "1", &script)).unwrap();
+        controller.until("a", &name, JobState::Running).await;
+        node::appears(&runs).await;
+        controller.suspend("a", &name, true).unwrap();
+        controller.until("a", &name, JobState::Pending).await;
+        controller.suspend("a", &name, false).unwrap();
+        tokio::time::sleep(Duration::from_micros(200 * round)).await;
+        let started = controller.view("a", &name).unwrap().members[0].pid.is_some();
+        controller.delete("a", &name).unwrap();
+        controller.gone("a", &name).await;
+        let runs = std::fs::read_to_string(runs).unwrap().lines().count();
+        if runs > 1 && !started {
+            again.push(200 * round);
+        }
+    }
+    // A command that was ordered in the same instant runs.
+    assert!(again.len() <= 3, "started after the deletion, which came after so many us: {again:?}");
+    let happened = node.happened();
+    assert!(!happened.iter().any(|what| what.contains("Failed")), "a deletion is no failure: {happened:?}");
+}

@@ -26,7 +26,7 @@ mirror! {
         compute: compute, cpus: cpus_milli, host_memory: host_memory_bytes
     }
 
-    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms, healthy, overdue }
+    MemberView = v1::MemberView { index, state, reason, gpus, slice, pid, starts, started_unix_ms, idle_ms, healthy, overdue, last_end }
 }
 
 #[cfg(test)]
@@ -52,6 +52,7 @@ mod tests {
             idle_ms: Some(4),
             healthy: Some(true),
             overdue: true,
+            last_end: Some("ended by SIGKILL".into()),
         };
         let job = JobView {
             project: "a".parse().unwrap(),

@@ -30,7 +30,7 @@ fn play_leaves_no_process_and_no_chosen_project() {
     let output = play.output().expect("it can be started");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("project toys is meant"), "{text}");
+    assert!(output.status.success() && text.contains("project toys is the default"), "{text}");
     assert!(!text.contains("still runs"), "{text}");
     assert!(!home.path().join(".config").exists(), "the chosen project is chosen on that node alone");
     for program in ["sleep\x004242\0", "sleep\x004243\0"] {
