@@ -11,7 +11,7 @@ pub(crate) struct PausedMember {
     pub(crate) why: String,
 }
 
-/// Cause of a pause.
+/// Event that a pause follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PauseCause {
     /// The slice or the job runner could not be created.

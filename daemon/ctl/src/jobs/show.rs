@@ -118,7 +118,7 @@ fn exit_code(job: &JobView) -> Option<String> {
     Some(digits).filter(|digits| !digits.is_empty())
 }
 
-/// Latest end of the member that was started most often, of a job that goes on.
+/// Latest end of the member that was started most often, of a job that has not ended.
 fn last_end(job: &JobView) -> Option<String> {
     let again = job.members.iter().filter(|member| member.last_end.is_some() && !member.state.is_final());
     let most = again.max_by_key(|member| member.starts)?;

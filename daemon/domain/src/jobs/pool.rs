@@ -170,7 +170,7 @@ impl GpuPool {
         Some(indices)
     }
 
-    /// Free part of the emptiest GPU within reach for a fraction, or the empty GPUs of the emptiest island for whole GPUs.
+    /// Largest room in one piece: free part of a GPU for a fraction, else empty GPUs of an island.
     pub(super) fn largest_room(&self, size: Size, reach: &GpuConstraints<'_>) -> MilliGpus {
         let largest = match size {
             Size::Part(_) => self.reachable(reach).map(|(_, entry)| entry.free(When::Now)).max(),
