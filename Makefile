@@ -133,6 +133,7 @@ lint: ## Formatting, warnings, and links of the documentation
 
 # Documentation has no code to be tested, which tests/architecture checks: compiling each crate for it takes a minute.
 unit: ## Tests of each crate by itself
+	$(CARGO) build --examples -p tranche-symbols # its tests run them
 	$(CARGO) test --no-fail-fast --tests --workspace $(STAGED:%=--exclude %)
 
 e2e: build ## Tests with real processes on the simulated GPU
