@@ -63,7 +63,10 @@ fn invalid_size_is_refused_before_any_request() {
     of_gpus("-1", "\"-1\" is no part of a GPU: the smallest fraction is 0.001");
     of_gpus("-0.5", "\"-0.5\" is no part of a GPU: the smallest fraction is 0.001");
     of_gpus("0.0005", "\"0.0005\" is finer than a thousandth of a GPU: use at most three decimals");
-    of_gpus("two", "\"two\" is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2");
+    of_gpus(
+        "two",
+        "\"two\" is not a number of GPUs: write a fraction such as 0.5, or whole GPUs such as 2; memory has an option of its own",
+    );
     for count in ["0", "-2"] {
         let outcome = submit_sleep(&node, &["j", "-g", "1", "--completions", count]);
         let why = if count == "0" {
