@@ -18,7 +18,7 @@ use tranche_shm::crash::point;
 use crate::controller::JobController;
 use crate::folder::{Attempt, StatusContent, is_deserted, kept_of_each};
 use crate::launch::{LeftBehind, StartRefusal, StartRequest};
-use crate::paused::{PauseCause, PausedMember};
+use crate::paused::PausedMember;
 use crate::record::{JobRecord, Run, StopReason};
 use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
 use crate::site::{JobCondition, JobSite, JobSlice, What};
@@ -69,8 +69,8 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
     point("jobs: closed");
     let paused = controller.state().pause_after(member, &run, controller.now());
     if let Some(paused) = paused {
-        if paused.cause == PauseCause::Ended {
-            controller.restarts(known.attempt.member, &paused.why);
+        if let Run::Ended { outcome, .. } = &run {
+            controller.restarts(known.attempt.member, outcome);
         }
         pause(&controller, &known, &paused).await;
     }
@@ -287,9 +287,9 @@ async fn stop_runner<S: JobSite>(
 
 impl<S: JobSite> JobController<S> {
     /// Records that a service has ended, and is started again after a pause.
-    fn restarts(&self, member: MemberId, why: &str) {
+    fn restarts(&self, member: MemberId, outcome: &CommandOutcome) {
         let state = self.state();
-        self.record_event_of(&state, member, What::Restarted, why);
+        self.record_event_of(&state, member, What::Restarted, &outcome.public());
     }
 
     /// Handles the exit of a member whose slice is gone.
@@ -299,8 +299,8 @@ impl<S: JobSite> JobController<S> {
         let slice = entry.map(|entry| entry.slice(member));
         let farewell = entry.and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
         let is_service = entry.is_some_and(|entry| entry.spec.service.is_some());
-        let outcome = match &run {
-            Run::Ended { outcome, .. } => Some(outcome.to_string()),
+        let ended = match &run {
+            Run::Ended { outcome, .. } => Some(outcome.clone()),
             Run::Never | Run::Refused(_) | Run::Barred(_) => None,
         };
         let end = state.left(member, run, self.now());
@@ -308,11 +308,13 @@ impl<S: JobSite> JobController<S> {
         match state.entries.get(&member.job) {
             None => self.folders.remove(member.job),
             Some(_) if end.is_none() => {
-                if let Some(outcome) = outcome.as_ref().filter(|_| farewell.is_none() && !is_service) {
-                    self.record_event_of(&state, member, What::Restarted, outcome);
+                if let Some(outcome) = ended.as_ref().filter(|_| farewell.is_none() && !is_service) {
+                    self.record_event_of(&state, member, What::Restarted, &outcome.public());
                 }
                 let farewell = farewell.as_ref();
-                let reason = farewell.map(|farewell| format!("stopped, {farewell}")).or(outcome);
+                let reason = farewell
+                    .map(|farewell| format!("stopped, {farewell}"))
+                    .or(ended.map(|outcome| outcome.to_string()));
                 reason.into_iter().for_each(|reason| {
                     self.folders.note(member, &format!("{reason}; it starts again in its turn"));
                 });
@@ -320,8 +322,8 @@ impl<S: JobSite> JobController<S> {
             Some(_) => {}
         }
         // A deletion has an event of its own.
-        let ended = end.filter(|end| end.success || farewell != Some(StopReason::Deleted));
-        if let (Some(slice), Some(end)) = (slice, ended) {
+        let final_end = end.filter(|end| end.success || farewell != Some(StopReason::Deleted));
+        if let (Some(slice), Some(end)) = (slice, final_end) {
             let what = if end.success { What::Succeeded } else { What::Failed };
             self.site.record(crate::site::Happened { what, slice, evidence: end.public().into() });
         }

@@ -211,6 +211,15 @@ impl CommandOutcome {
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Exit(0))
     }
+
+    /// The outcome without the owner's programs, paths and ports, for users without access to the job.
+    pub fn public(&self) -> String {
+        match self {
+            Self::NotStarted(_) => "its command could not be started".into(),
+            Self::Unhealthy(_) => "ended, as it was not healthy".into(),
+            outcome => outcome.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for CommandOutcome {
@@ -332,6 +341,14 @@ mod tests {
         for text in ["", "ran 3x", "exit", "exit x", "shepherd 3", "shepherd -1 2", "RAN"] {
             assert!(text.parse::<StatusLine>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn public_outcome_names_no_path_or_port() {
+        let private =
+            [CommandOutcome::NotStarted, CommandOutcome::Unhealthy].map(|of| of("/home/ann 8000".into()));
+        assert!(private.iter().all(|outcome| !outcome.public().contains("ann")), "{private:?}");
+        assert_eq!(CommandOutcome::Signal(9).public(), CommandOutcome::Signal(9).to_string());
     }
 
     #[test]
