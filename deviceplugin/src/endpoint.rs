@@ -1,24 +1,22 @@
 //! Socket of a profile in the kubelet's directory, with its server.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePluginServer;
+use tranche_kubelet::socket::{self, Identity};
 
 use crate::profile::ProfileName;
 use crate::resource_manager::ResourceManager;
 use crate::service::Plugin;
-use crate::socket::Identity;
 
 /// Time for calls in progress to end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,8 +34,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Serves a profile at this path, replacing the socket of an earlier plugin.
     pub(crate) fn open(manager: Arc<ResourceManager>, profile: ProfileName, path: &Path) -> io::Result<Self> {
-        remove_socket(path)?;
-        let calls = UnixListenerStream::new(UnixListener::bind(path)?);
+        let calls = UnixListenerStream::new(socket::listen(path)?);
         let identity = Identity::of(path).ok_or_else(|| io::Error::other("it is gone at once"))?;
         let (end, mut ended) = watch::channel(false);
         let listeners = Arc::new(AtomicUsize::new(0));
@@ -70,18 +67,8 @@ impl Endpoint {
         if timeout(GRACE, &mut self.server).await.is_err() {
             self.server.abort();
         }
-        if ours && let Err(error) = remove_socket(&self.path) {
+        if ours && let Err(error) = socket::remove(&self.path) {
             tracing::warn!(socket = %self.path.display(), %error, "cannot be removed");
         }
-    }
-}
-
-/// Removes a file if it is a socket.
-fn remove_socket(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
-        Ok(_) => Err(io::Error::other("something is there that is no socket; remove it")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
     }
 }

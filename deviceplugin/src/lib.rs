@@ -18,7 +18,6 @@ pub mod profile;
 pub mod release;
 
 pub mod cli;
-mod daemon;
 mod device_states;
 mod directory;
 mod endpoint;
@@ -32,7 +31,6 @@ mod reporter;
 mod resource_manager;
 pub mod serve;
 mod service;
-mod socket;
 mod state;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::bundle::Bundle;
 use crate::config::Config;
 use crate::device::DeviceId;
 use crate::profile::ProfileName;
-use crate::socket::{self, SocketError};
+use tranche_kubelet::socket::{self, SocketError};
 
 /// A container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +127,7 @@ mod tests {
                 devices("tranche.dev/gpu-30", device(2, "gpu-50", 0).to_string()),
                 devices("tranche.dev/gpu-50", "0".into()),
             ],
+            ..Default::default()
         };
         let pod = PodResources { name: "p".into(), namespace: "n".into(), containers: vec![container] };
         let owners = owners(&config(USUAL), ListPodResourcesResponse { pod_resources: vec![pod] });

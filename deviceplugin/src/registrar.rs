@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::profile::ProfileName;
 use crate::resource_manager::ResourceManager;
 use crate::service::OPTIONS;
-use crate::socket::{self, Identity, SocketError};
+use tranche_kubelet::socket::{self, Identity, SocketError};
 
 /// Interval of checks without a notification.
 const IDLE: Duration = Duration::from_secs(5);

@@ -14,7 +14,6 @@ use tonic::{Code, Status};
 use crate::allocate::{Outcome, Refusal, Step, Transaction, read, undisturbed};
 use crate::bundle::Bundle;
 use crate::config::Config;
-use crate::daemon::{Daemon, DaemonError};
 use crate::device::DeviceId;
 use crate::device_states::{DeviceStates, SharedStates};
 use crate::health::{Broken, Health, NodeHeadroom};
@@ -26,6 +25,7 @@ use crate::prefer::preferred;
 use crate::profile::ProfileName;
 use crate::release::Absences;
 use crate::state::ManagerState;
+use tranche_rpc::{Daemon, DaemonError};
 
 /// Decides about devices, and has the daemon create and end slices.
 #[derive(Debug)]

@@ -110,9 +110,28 @@ metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.met
 {{- end }}
 {{- end }}
 
-{{/* What both DaemonSets' pods have in common. */}}
+{{- define "tranche.dradriver.toml" -}}
+driver = {{ .Values.dra.driverName | quote }}
+tranched_socket = {{ printf "%s/tranched.sock" .Values.hostPaths.runtime | quote }}
+kubelet_dir = {{ .Values.hostPaths.kubelet | quote }}
+log = {{ .Values.dra.log | quote }}
+metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.metrics.draPort) }}
+{{- if .Values.dra.gpus }}
+gpus = [{{ range $at, $gpu := .Values.dra.gpus }}{{ if $at }}, {{ end }}{{ if kindIs "string" $gpu }}{{ $gpu | quote }}{{ else }}{{ $gpu | int64 }}{{ end }}{{ end }}]
+{{- end }}
+{{- with .Values.dra.config }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* What the daemon's and the plugin's pods have in common. */}}
 {{- define "tranche.pod" -}}
 serviceAccountName: {{ include "tranche.fullname" . }}
+{{ include "tranche.placement" . }}
+{{- end }}
+
+{{/* What all pods have in common. */}}
+{{- define "tranche.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

@@ -1,9 +1,11 @@
-//! Interfaces between the kubelet and device plugins, with both sides of each service.
+//! Interfaces between the kubelet and its plugins, with both sides of each service.
 //!
 //! The plugin is a server to the kubelet and its client, and a test can be the kubelet.
 //!
 //! Law: the numbers and names of the definitions are the kubelet's; nothing is decided here.
 #![forbid(unsafe_code)]
+
+pub mod socket;
 
 /// Device plugin interface `v1beta1`: `Registration` of the kubelet, `DevicePlugin` of the plugin.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
@@ -24,6 +26,33 @@ pub mod deviceplugin {
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod podresources {
     tonic::include_proto!("v1");
+}
+
+/// Dynamic resource allocation: `DRAPlugin` of the driver, `v1`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
+pub mod dra {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+
+    /// Name of this service and version in a plugin's registration.
+    pub const SERVICE: &str = "v1.DRAPlugin";
+}
+
+/// Health of devices: `DRAResourceHealth` of the driver, `v1alpha1`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
+pub mod drahealth {
+    tonic::include_proto!("v1alpha1");
+
+    /// Name of this service and version in a plugin's registration.
+    pub const SERVICE: &str = "v1alpha1.DRAResourceHealth";
+}
+
+/// Discovery of plugins: `Registration` of the plugin, `v1`.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
+pub mod pluginregistration {
+    tonic::include_proto!("pluginregistration");
+
+    /// Type of a driver of dynamic resource allocation.
+    pub const DRA_PLUGIN: &str = "DRAPlugin";
 }
 
 #[cfg(test)]
@@ -56,5 +85,11 @@ mod tests {
         assert_eq!(dp::registration_server::SERVICE_NAME, "v1beta1.Registration");
         assert_eq!(dp::device_plugin_server::SERVICE_NAME, "v1beta1.DevicePlugin");
         assert_eq!(pr::pod_resources_lister_server::SERVICE_NAME, "v1.PodResourcesLister");
+        let dra = super::dra::dra_plugin_server::SERVICE_NAME;
+        assert_eq!(dra, "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin");
+        let health = super::drahealth::dra_resource_health_server::SERVICE_NAME;
+        assert_eq!(health, "v1alpha1.DRAResourceHealth");
+        let registration = super::pluginregistration::registration_server::SERVICE_NAME;
+        assert_eq!(registration, "pluginregistration.Registration");
     }
 }

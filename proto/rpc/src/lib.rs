@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_message;
+mod client;
 mod connect;
 mod convert;
 mod cordon;
@@ -14,6 +15,7 @@ mod mirror;
 mod view;
 
 pub use bad_message::BadMessage;
+pub use client::{Daemon, DaemonError};
 pub use connect::{ConnectError, OPERATORS, connect, connect_to_jobs};
 pub use jobs::{JobListing, ProjectWish};
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{Workspace, text};
 
 /// Crates whose programs and libraries are installed.
-pub const SHIPPED: [&str; 13] = [
+pub const SHIPPED: [&str; 14] = [
     "fakecuda",
     "fakenvml",
     "simgpu",
@@ -21,6 +21,7 @@ pub const SHIPPED: [&str; 13] = [
     "tranche-ctl",
     "tranche-demo",
     "tranche-deviceplugin",
+    "tranche-dradriver",
     "tranche-jobs",
     "tranche-libcuda",
     "tranche-libnvml",

@@ -58,9 +58,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-ctl", &["tranche-domain", "tranche-nodes", "tranche-rpc", "tranche-symbols"]),
     // A client that may only look; of the metrics' server it has the limits on connections.
     ("tranche-page", &["tranche-domain", "tranche-exposition", "tranche-nodes", "tranche-rpc"]),
-    // The adapter of the kubelet.
+    // The adapters of the kubelet.
     (
         "tranche-deviceplugin",
+        &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
+    ),
+    (
+        "tranche-dradriver",
         &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
     ),
     // The shim, inside a tenant's process.

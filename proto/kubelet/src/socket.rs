@@ -1,21 +1,22 @@
-//! Unix sockets: calls, and identity of socket files.
+//! Unix sockets of the kubelet and its plugins: calls, listeners, and identity of socket files.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Time limit of an answer; the kubelet waits for the plugin meanwhile.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Failure of a call.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SocketError {
+#[allow(missing_docs)] // the messages document them
+pub enum SocketError {
     #[error("cannot connect to {}: {cause}", .path.display())]
     Connect { path: PathBuf, cause: io::Error },
     #[error("nothing answers at {} within {:?}", .path.display(), PATIENCE)]
@@ -26,7 +27,10 @@ pub(crate) enum SocketError {
 
 /// Connects, makes one call, and disconnects. A connection per call survives restarts of the peer and costs
 /// little locally.
-pub(crate) async fn ask<T, F>(path: &Path, question: impl FnOnce(Channel) -> F) -> Result<T, SocketError>
+///
+/// # Errors
+/// If nothing is there, nothing answers, or the answer is an error.
+pub async fn ask<T, F>(path: &Path, question: impl FnOnce(Channel) -> F) -> Result<T, SocketError>
 where
     F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
@@ -53,12 +57,34 @@ async fn connect(path: &Path) -> io::Result<Channel> {
 
 /// Identity of a file: inode numbers are reused, but not with the same change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(u64, u64, i64, i64);
+pub struct Identity(u64, u64, i64, i64);
 
 impl Identity {
     /// Identity of the file at a path, if there is one.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub fn of(path: &Path) -> Option<Self> {
         let file = std::fs::symlink_metadata(path).ok()?;
         Some(Self(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+    }
+}
+
+/// Listens at this path, replacing the socket of an earlier plugin.
+///
+/// # Errors
+/// If a file is there that is no socket, or the directory does not take one.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    remove(path)?;
+    UnixListener::bind(path)
+}
+
+/// Removes a file if it is a socket.
+///
+/// # Errors
+/// If a file is there that is no socket, or cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::other("something is there that is no socket; remove it")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -1,0 +1,189 @@
+//! The driver: carries out what the kubelet wants done with claims.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use tokio::sync::Mutex;
+use tranche_domain::id::SliceName;
+use tranche_domain::view::{NodeView, SliceView};
+use tranche_kubelet::dra as api;
+use tranche_rpc::{Daemon, DaemonError};
+
+use crate::claim::{self, BadClaim, ClaimPart, OwnPool};
+use crate::config::DriverConfig;
+use crate::device;
+use crate::metrics::DriverCounters;
+
+/// Prefix of the CDI device of a slice; the daemon writes its description.
+pub(crate) const CDI_KIND: &str = "tranche.dev/slice=";
+
+/// DraDriver of this node.
+#[derive(Debug)]
+pub(crate) struct DraDriver {
+    pub(crate) config: DriverConfig,
+    pub(crate) daemon: Daemon,
+    pub(crate) client: DebugClient,
+    pub(crate) counters: Arc<DriverCounters>,
+    /// Held while slices are made or ended.
+    turn: Mutex<()>,
+}
+
+/// Client of the API server, which has no text form.
+#[derive(Clone)]
+pub(crate) struct DebugClient(pub(crate) Client);
+
+impl std::fmt::Debug for DebugClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// Reason for which a claim is not prepared, or not unprepared. The kubelet shows it with the pod and tries again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("claim {claim} cannot be read: {cause}")]
+    Unread { claim: String, cause: Box<kube::Error> },
+    #[error("claim {claim} is gone, or another one has its name")]
+    Replaced { claim: String },
+    #[error("claim {claim}: {cause}")]
+    Bad { claim: String, cause: BadClaim },
+    #[error(
+        "claim {claim}: slice {slice} is there already, on other GPUs; end it with `tranche slice delete {slice}`"
+    )]
+    Elsewhere { claim: String, slice: SliceName },
+    #[error("claim {claim}: {cause}")]
+    Daemon { claim: String, cause: DaemonError },
+}
+
+impl ClaimError {
+    /// Outcome in the metrics: an error that passes by itself is a failure, and another one a refusal.
+    const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Bad { .. } | Self::Replaced { .. } | Self::Elsewhere { .. } => "refused",
+            Self::Daemon { cause: DaemonError::Refused(_), .. } => "refused",
+            Self::Unread { .. } | Self::Daemon { .. } => "failed",
+        }
+    }
+}
+
+impl DraDriver {
+    pub(crate) fn new(config: DriverConfig, client: Client) -> Self {
+        Self {
+            daemon: Daemon { socket: config.tranched_socket.clone() },
+            client: DebugClient(client),
+            counters: Arc::new(DriverCounters::new()),
+            turn: Mutex::new(()),
+            config,
+        }
+    }
+
+    /// Makes the slices of a claim, all or none; those that are there already stay as they are.
+    pub(crate) async fn prepare(&self, claim: &api::Claim) -> Result<Vec<api::Device>, ClaimError> {
+        let prepared = self.try_to_prepare(claim).await;
+        self.counters.prepare(prepared.as_ref().map_or_else(ClaimError::outcome, |_| "prepared"));
+        match &prepared {
+            Ok(_) => tracing::info!(claim = %named(claim), uid = claim.uid, "prepared"),
+            Err(error) => tracing::warn!("{error}"),
+        }
+        prepared
+    }
+
+    async fn try_to_prepare(&self, claim: &api::Claim) -> Result<Vec<api::Device>, ClaimError> {
+        let object = self.read(claim).await?;
+        let _turn = self.turn.lock().await;
+        let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
+        let node = self.daemon.node().await.map_err(failed)?;
+        let scope = OwnPool { driver: &self.config.driver, pool: &self.config.node };
+        let capacities = node.gpus.iter().map(|gpu| (gpu.uuid, device::memory(gpu))).collect();
+        let parts = claim::parts(&object, scope, &capacities)
+            .map_err(|cause| ClaimError::Bad { claim: named(claim), cause })?;
+        self.make(claim, &parts, &node).await?;
+        Ok(parts.iter().flat_map(|part| self.devices(part)).collect())
+    }
+
+    /// The claim as the API server has it now, and not as a cache had it.
+    async fn read(&self, claim: &api::Claim) -> Result<ResourceClaim, ClaimError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.0.clone(), &claim.namespace);
+        let read = claims.get_opt(&claim.name).await;
+        let object =
+            read.map_err(|cause| ClaimError::Unread { claim: named(claim), cause: Box::new(cause) })?;
+        let same = object.filter(|object| object.metadata.uid.as_deref() == Some(&claim.uid));
+        same.ok_or_else(|| ClaimError::Replaced { claim: named(claim) })
+    }
+
+    async fn make(&self, claim: &api::Claim, parts: &[ClaimPart], node: &NodeView) -> Result<(), ClaimError> {
+        let mut made = Vec::new();
+        for part in parts {
+            let result = match node.slices.iter().find(|slice| slice.name == part.slice) {
+                Some(slice) if has_gpus_of(slice, part) => continue,
+                Some(_) => Err(ClaimError::Elsewhere { claim: named(claim), slice: part.slice.clone() }),
+                None => self
+                    .daemon
+                    .make(part.slice_request())
+                    .await
+                    .map_err(|cause| ClaimError::Daemon { claim: named(claim), cause }),
+            };
+            if let Err(error) = result {
+                self.take_back(&made).await;
+                return Err(error);
+            }
+            made.push(&part.slice);
+        }
+        Ok(())
+    }
+
+    /// Ends slices of a claim that is not prepared after all.
+    async fn take_back(&self, made: &[&SliceName]) {
+        for slice in made {
+            if let Err(error) = self.daemon.end(slice, true).await {
+                tracing::warn!(%slice, %error, "cannot be ended; the next attempt finds it");
+            }
+        }
+    }
+
+    /// Devices for the kubelet. The first names the slice, which is one for all of them.
+    fn devices(&self, part: &ClaimPart) -> Vec<api::Device> {
+        let device = |(index, (device, share)): (usize, &(String, Option<String>))| api::Device {
+            request_names: vec![part.request.clone()],
+            pool_name: self.config.node.clone(),
+            device_name: device.clone(),
+            cdi_device_ids: if index == 0 { vec![format!("{CDI_KIND}{}", part.slice)] } else { Vec::new() },
+            share_id: share.clone(),
+        };
+        part.devices.iter().enumerate().map(device).collect()
+    }
+
+    /// Ends the slices of a claim. The kubelet has ended its containers; a program that is left is killed.
+    pub(crate) async fn unprepare(&self, claim: &api::Claim) -> Result<(), ClaimError> {
+        let ended = self.try_to_unprepare(claim).await;
+        self.counters.unprepare(ended.is_ok());
+        match &ended {
+            Ok(()) => tracing::info!(claim = %named(claim), uid = claim.uid, "unprepared"),
+            Err(error) => tracing::warn!("{error}"),
+        }
+        ended
+    }
+
+    async fn try_to_unprepare(&self, claim: &api::Claim) -> Result<(), ClaimError> {
+        let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
+        let _turn = self.turn.lock().await;
+        let node = self.daemon.node().await.map_err(failed)?;
+        for slice in node.slices.iter().filter(|slice| claim::uid(&slice.name) == Some(&claim.uid)) {
+            self.daemon.end(&slice.name, true).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn has_gpus_of(slice: &SliceView, part: &ClaimPart) -> bool {
+    let mut is: Vec<_> = slice.devices.iter().map(|device| device.gpu_uuid).collect();
+    let mut wanted = part.gpus.clone();
+    is.sort_unstable();
+    wanted.sort_unstable();
+    is == wanted
+}
+
+fn named(claim: &api::Claim) -> String {
+    format!("{}/{}", claim.namespace, claim.name)
+}

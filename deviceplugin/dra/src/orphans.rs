@@ -1,0 +1,109 @@
+//! Slices that no claim has any more, and pods of those that one has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::ListParams;
+use tranche_domain::id::SliceName;
+use tranche_domain::pod::PodContainer;
+use tranche_domain::view::NodeView;
+use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
+use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
+use tranche_kubelet::socket;
+
+use crate::claim;
+use crate::driver::{CDI_KIND, DraDriver};
+
+/// ClaimService of one answer.
+const PAGE: u32 = 500;
+
+/// Ends slices whose claims are gone, or were given to another node. `node` is from before the claims are read, so that
+/// a claim of each of its slices was there.
+pub(crate) async fn end(driver: &DraDriver, node: &NodeView) -> Result<(), kube::Error> {
+    let slices: Vec<_> = node.slices.iter().filter(|slice| claim::uid(&slice.name).is_some()).collect();
+    if slices.is_empty() {
+        return Ok(());
+    }
+    let claims = claims(driver).await?;
+    let orphaned = |name: &SliceName| claim::uid(name).is_some_and(|uid| !claims.contains(uid));
+    for slice in slices.into_iter().filter(|slice| orphaned(&slice.name)) {
+        match driver.daemon.end(&slice.name, false).await {
+            Ok(()) => {
+                driver.counters.orphan();
+                tracing::info!(slice = %slice.name, "ended: its claim is gone");
+            }
+            Err(error) => {
+                tracing::warn!(slice = %slice.name, %error, "its claim is gone, and it cannot be ended");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Uids of the claims that have a device of this node's pool.
+async fn claims(driver: &DraDriver) -> Result<BTreeSet<String>, kube::Error> {
+    let api: Api<ResourceClaim> = Api::all(driver.client.0.clone());
+    let (mut all, mut page) = (BTreeSet::new(), ListParams::default().limit(PAGE));
+    loop {
+        let list = api.list(&page).await?;
+        let ours = list.items.into_iter().filter(|claim| has_our_device(driver, claim));
+        all.extend(ours.filter_map(|claim| claim.metadata.uid));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn has_our_device(driver: &DraDriver, claim: &ResourceClaim) -> bool {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
+    results
+        .into_iter()
+        .flatten()
+        .any(|result| result.driver == driver.config.driver && result.pool == driver.config.node)
+}
+
+/// Sets the pods of slices that have none, as the kubelet lists them.
+pub(crate) async fn label(driver: &DraDriver, node: &NodeView) {
+    let unlabelled = node.slices.iter().filter(|slice| slice.pod.is_none());
+    let unlabelled: Vec<_> = unlabelled.filter(|slice| claim::uid(&slice.name).is_some()).collect();
+    if unlabelled.is_empty() {
+        return;
+    }
+    let path = driver.config.pod_resources_socket();
+    let listed = socket::ask(&path, |channel| async move {
+        PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await
+    });
+    let pods = match listed.await {
+        Ok(answer) => pods(&answer),
+        Err(error) => return tracing::debug!(%error, "the kubelet does not list its pods"),
+    };
+    for slice in unlabelled {
+        if let Some(pod) = pods.get(&slice.name)
+            && let Err(error) = driver.daemon.label(&slice.name, pod.clone()).await
+        {
+            tracing::debug!(slice = %slice.name, %error, "cannot be labelled yet");
+        }
+    }
+}
+
+/// First container of each slice.
+fn pods(answer: &ListPodResourcesResponse) -> BTreeMap<SliceName, PodContainer> {
+    let mut pods = BTreeMap::new();
+    for pod in &answer.pod_resources {
+        for container in &pod.containers {
+            let resources = container.dynamic_resources.iter().flat_map(|claim| &claim.claim_resources);
+            let devices = resources.flat_map(|resource| &resource.cdi_devices);
+            let slices = devices.filter_map(|device| device.name.strip_prefix(CDI_KIND)?.parse().ok());
+            let label = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
+            if let Ok(label) = label.parse::<PodContainer>() {
+                for slice in slices {
+                    pods.entry(slice).or_insert_with(|| label.clone());
+                }
+            }
+        }
+    }
+    pods
+}

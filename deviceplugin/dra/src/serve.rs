@@ -1,0 +1,270 @@
+//! Main loop: reads the daemon, publishes its GPUs, and keeps the sockets.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kube::Client;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::Server;
+use tranche_domain::view::NodeView;
+use tranche_exposition::{BoundListener, ListenError};
+use tranche_kubelet::dra::dra_plugin_server::DraPluginServer;
+use tranche_kubelet::drahealth as health;
+use tranche_kubelet::drahealth::dra_resource_health_server::DraResourceHealthServer;
+use tranche_kubelet::pluginregistration::registration_server::RegistrationServer;
+
+use crate::condition::GpuConditions;
+use crate::config::DriverConfig;
+use crate::device;
+use crate::driver::DraDriver;
+use crate::endpoint::ServedSocket;
+use crate::metrics::DriverFigures;
+use crate::orphans;
+use crate::publisher::Publisher;
+use crate::service::{ClaimService, HealthService, RegistrationService, SharedHealth};
+
+/// Interval of reading the daemon.
+const LOOK: Duration = Duration::from_secs(2);
+/// Interval of comparing what is published.
+const COMPARE: Duration = Duration::from_secs(30);
+/// Interval of looking for slices without claims.
+const ORPHANS: Duration = Duration::from_secs(300);
+/// Interval of repeating the health of devices, and the time for which it counts.
+const HEALTH: Duration = Duration::from_secs(10);
+const HEALTH_LASTS_S: i64 = 30;
+
+/// Reason for which the driver cannot run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DriverFailure {
+    #[error(transparent)]
+    Metrics(#[from] ListenError),
+    #[error(
+        "there is no way to the API server: {0}; run it in a pod with a service account, or set KUBECONFIG"
+    )]
+    Cluster(#[from] Box<kube::Error>),
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
+/// Serves until `stop` completes. Waits for an absent daemon, kubelet or API server.
+pub(crate) async fn serve(config: DriverConfig, stop: impl Future<Output = ()>) -> Result<(), DriverFailure> {
+    let metrics = BoundListener::open(&config.metrics)?;
+    let client = Client::try_default().await.map_err(Box::new)?;
+    let driver = Arc::new(DraDriver::new(config, client));
+    // Aborted when this function returns.
+    let mut aside = JoinSet::new();
+    if let Some(metrics) = metrics {
+        let figures = Arc::new(DriverFigures(Arc::clone(&driver.counters)));
+        aside.spawn(async move {
+            if let Err(error) = tranche_exposition::serve(metrics, figures).await {
+                tracing::error!(%error, "metrics cannot be served");
+            }
+        });
+    }
+    let (health, watched) = watch::channel(SharedHealth::default());
+    let changed = Arc::new(Notify::new());
+    aside.spawn(follow(Arc::clone(&driver), Arc::clone(&changed)));
+    aside.spawn(look(Arc::clone(&driver), health, changed));
+    let mut sockets = DriverSockets::open(&driver, &watched)?;
+    tokio::pin!(stop);
+    while timeout(LOOK, &mut stop).await.is_err() {
+        if !sockets.are_there() {
+            tracing::warn!("a socket is gone, and is made again");
+            sockets.close().await;
+            sockets = DriverSockets::open(&driver, &watched)?;
+        }
+    }
+    sockets.close().await;
+    tracing::info!("stopped; slices and their pods stay as they are");
+    Ok(())
+}
+
+/// The two sockets; the kubelet looks for the first, which names the second.
+#[derive(Debug)]
+struct DriverSockets {
+    registration: ServedSocket,
+    services: ServedSocket,
+}
+
+impl DriverSockets {
+    fn open(driver: &Arc<DraDriver>, health: &watch::Receiver<SharedHealth>) -> io::Result<Self> {
+        let services = Server::builder()
+            .add_service(DraPluginServer::new(ClaimService(Arc::clone(driver))))
+            .add_service(DraResourceHealthServer::new(HealthService(health.clone())));
+        let services = ServedSocket::open(&driver.config.service_socket(), services)?;
+        let registration =
+            Server::builder().add_service(RegistrationServer::new(RegistrationService(Arc::clone(driver))));
+        let registration = ServedSocket::open(&driver.config.registration_socket(), registration)?;
+        Ok(Self { registration, services })
+    }
+
+    fn are_there(&self) -> bool {
+        self.registration.is_there() && self.services.is_there()
+    }
+
+    async fn close(self) {
+        self.registration.close().await;
+        self.services.close().await;
+    }
+}
+
+/// Follows the daemon's notifications; a disconnect counts as a change.
+async fn follow(driver: Arc<DraDriver>, changed: Arc<Notify>) {
+    loop {
+        if let Err(error) = driver.daemon.follow(&changed).await {
+            tracing::debug!(%error, "changes of GPUs are not followed");
+        }
+        changed.notify_one();
+        sleep(LOOK).await;
+    }
+}
+
+/// Reads the daemon regularly and on each change, and carries out what follows.
+async fn look(driver: Arc<DraDriver>, health: watch::Sender<SharedHealth>, changed: Arc<Notify>) {
+    let begun = Instant::now();
+    let mut state = LookState::new(&driver, health);
+    loop {
+        let node = driver.daemon.node().await;
+        driver.counters.looked(node.is_ok());
+        match node {
+            Ok(node) => {
+                state.complaints.over("daemon");
+                state.take(&node, begun.elapsed()).await;
+            }
+            // What is published stays: a claim that comes meanwhile is prepared as soon as the daemon is back.
+            Err(error) => state.complaints.complain("daemon", &error.to_string()),
+        }
+        // A look is due after either a change or the interval.
+        let _ = timeout(LOOK, changed.notified()).await;
+    }
+}
+
+#[derive(Debug)]
+struct LookState {
+    driver: Arc<DraDriver>,
+    publisher: Publisher,
+    conditions: GpuConditions,
+    health: watch::Sender<SharedHealth>,
+    told: Option<Instant>,
+    published: Vec<k8s_openapi::api::resource::v1::Device>,
+    compared: Option<Instant>,
+    swept: Option<Instant>,
+    complaints: LoggedProblems,
+}
+
+impl LookState {
+    fn new(driver: &Arc<DraDriver>, health: watch::Sender<SharedHealth>) -> Self {
+        Self {
+            publisher: Publisher::new(driver.client.0.clone(), &driver.config),
+            conditions: GpuConditions::new(driver.config.ignored_xids.clone(), driver.config.recovery),
+            driver: Arc::clone(driver),
+            health,
+            told: None,
+            published: Vec::new(),
+            compared: None,
+            swept: None,
+            complaints: LoggedProblems::default(),
+        }
+    }
+
+    async fn take(&mut self, node: &NodeView, now: Duration) {
+        self.conditions.observe(node, |gpu| self.driver.config.is_ours(gpu), now);
+        self.tell_health();
+        self.publish(node).await;
+        if is_due(self.swept, ORPHANS) {
+            self.sweep(node).await;
+        }
+        orphans::label(&self.driver, node).await;
+    }
+
+    async fn publish(&mut self, node: &NodeView) {
+        let domain = &self.driver.config.driver;
+        let devices = self.conditions.gpus().map(|(gpu, ailment)| device::device(node, gpu, ailment, domain));
+        let devices: Vec<_> = devices.collect();
+        if self.published == devices && !is_due(self.compared, COMPARE) {
+            return;
+        }
+        match self.publisher.publish(&devices).await {
+            Ok(changed) => {
+                self.complaints.over("publication");
+                if changed || self.compared.is_none() {
+                    self.driver.counters.publication(true);
+                    tracing::info!(devices = devices.len(), "the node's GPUs are published");
+                }
+                (self.published, self.compared) = (devices, Some(Instant::now()));
+            }
+            Err(error) => {
+                self.driver.counters.publication(false);
+                self.complaints
+                    .complain("publication", &format!("the node's GPUs cannot be published: {error}"));
+            }
+        }
+    }
+
+    async fn sweep(&mut self, node: &NodeView) {
+        match orphans::end(&self.driver, node).await {
+            Ok(()) => {
+                self.complaints.over("claims");
+                self.swept = Some(Instant::now());
+            }
+            Err(error) => self.complaints.complain("claims", &format!("claims cannot be listed: {error}")),
+        }
+    }
+
+    fn tell_health(&mut self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let devices = self.conditions.gpus().map(|(gpu, ailment)| {
+            let ailment = ailment.filter(|ailment| !ailment.leaves_claims_alone());
+            let state = if ailment.is_none() {
+                health::HealthStatus::Healthy
+            } else {
+                health::HealthStatus::Unhealthy
+            };
+            health::DeviceHealth {
+                device: Some(health::DeviceIdentifier {
+                    pool_name: self.driver.config.node.clone(),
+                    device_name: device::name(gpu.uuid),
+                }),
+                health: state.into(),
+                last_updated_time: now,
+                health_check_timeout_seconds: HEALTH_LASTS_S,
+                message: ailment.map(|ailment| ailment.sentence()).unwrap_or_default(),
+            }
+        });
+        let devices: Vec<_> = devices.collect();
+        let states = |all: &[health::DeviceHealth]| {
+            all.iter().map(|one| (one.device.clone(), one.health)).collect::<Vec<_>>()
+        };
+        if is_due(self.told, HEALTH) || states(&self.health.borrow()) != states(&devices) {
+            self.told = Some(Instant::now());
+            self.health.send_replace(Arc::new(devices));
+        }
+    }
+}
+
+fn is_due(last: Option<Instant>, interval: Duration) -> bool {
+    last.is_none_or(|last| last.elapsed() >= interval)
+}
+
+/// Problems that are logged once, by subject.
+#[derive(Debug, Default)]
+struct LoggedProblems(std::collections::BTreeMap<&'static str, String>);
+
+impl LoggedProblems {
+    fn complain(&mut self, subject: &'static str, text: &str) {
+        if self.0.get(subject).map(String::as_str) != Some(text) {
+            tracing::warn!("{text}");
+            self.0.insert(subject, text.to_owned());
+        }
+    }
+
+    fn over(&mut self, subject: &'static str) {
+        if self.0.remove(subject).is_some() {
+            tracing::info!("the {subject} works again");
+        }
+    }
+}
