@@ -38,7 +38,7 @@ impl Pods {
             device_ids: ids.iter().map(ToString::to_string).collect(),
         };
         let devices = resources.iter().map(of).collect();
-        let container = api::ContainerResources { name: "c".into(), devices };
+        let container = api::ContainerResources { name: "c".into(), devices, ..Default::default() };
         let pod = api::PodResources { name: name.into(), namespace: "n".into(), containers: vec![container] };
         self.0.lock().unwrap().push(pod);
     }
