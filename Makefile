@@ -13,12 +13,14 @@ CARGO_DEB := target/tools/$(CARGO_DEB_VERSION)/bin/cargo-deb
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
+# A whole cluster of one node, its programs built from Go modules.
+CLUSTER := TRANCHE_STAGE=$(abspath $(STAGE)) tests/cluster/run.sh
 # Crates whose tests run programs of the stage.
 STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint unit arm e2e torch compat kubelet kubelet-build test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -105,6 +107,7 @@ bench-views: build ## One of them: processor time of `tranche top` and the page,
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt
 	@$(PHASE) kubelet-build $(MAKE) --no-print-directory kubelet-build
+	@$(PHASE) cluster-build $(MAKE) --no-print-directory cluster-build
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
 	@$(PHASE) build $(MAKE) --no-print-directory build
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
@@ -113,6 +116,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) torch $(MAKE) --no-print-directory torch
 	@$(PHASE) compat $(MAKE) --no-print-directory compat
 	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
+	@$(PHASE) cluster $(MAKE) --no-print-directory cluster
 	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
 	@$(PHASE) packages $(MAKE) --no-print-directory test-packages
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
@@ -161,6 +165,18 @@ kubelet: build ## Tests with the device manager of a real kubelet (about a minut
 
 kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
 	@$(KUBELET) build
+
+cluster: build ## The chart in a real Kubernetes cluster of one node: fractions, waiting and releases (wants root and cluster-build)
+	@$(CLUSTER) short
+
+test-cluster: build cluster-build ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
+	@$(CLUSTER) test $(ONLY)
+
+cluster-shell: build cluster-build ## A shell beside such a cluster
+	@$(CLUSTER) shell
+
+cluster-build: # Kubernetes, etcd, containerd and helm: minutes the first time, then seconds
+	@$(CLUSTER) build
 
 test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
 	@MAKE="$(MAKE)" tests/boot/run.sh

@@ -1,0 +1,85 @@
+"""Where a cluster lives: namespaces, a folder and cgroups of its own, all gone at the end however it comes.
+
+The outer process makes the folder and the cgroups, starts itself again as the first process of new namespaces, and
+takes everything away once that has ended. Mounts, links and processes go with the namespaces.
+"""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# Set for the inner process: the folder that is the cell's.
+VARIABLE = "TRANCHE_CLUSTER_CELL"
+HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
+NAMESPACES = ["--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def folder():
+    """The cell's folder, inside; outside there is none."""
+    place = os.environ.get(VARIABLE)
+    return pathlib.Path(place) if place else None
+
+
+def live():
+    """Starts this program again within a cell, and ends as that does."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="tranche-cluster-"))
+    place.chmod(0o755)
+    for cgroup in cgroups(place.name):
+        make(cgroup)
+    # Whoever interrupts a terminal interrupts the inner process, too: it ends by itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    command = ["unshare", *NAMESPACES, sys.executable, *sys.argv]
+    inner = subprocess.Popen(command, env={**os.environ, VARIABLE: str(place)}, preexec_fn=born)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: inner.kill())
+    status = inner.wait()
+    for cgroup in cgroups(place.name):
+        remove(cgroup)
+    shutil.rmtree(place)
+    return status if status >= 0 else 128 - status
+
+
+def born():
+    """In the child: to be interrupted as usual, and not to outlive its parent, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+def cgroups(name):
+    """The cell's cgroup in each hierarchy: the only one of version 2, or all those of version 1."""
+    if (HIERARCHIES / "cgroup.controllers").exists():
+        return [HIERARCHIES / name]
+    # Links are other names of a hierarchy.
+    return [hierarchy / name for hierarchy in HIERARCHIES.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
+
+
+def make(cgroup):
+    cgroup.mkdir()
+    # A new cpuset of version 1 may use nothing.
+    for file in ("cpuset.cpus", "cpuset.mems"):
+        parent = cgroup.parent / file
+        if parent.exists() and (cgroup / file).exists():
+            (cgroup / file).write_text(parent.read_text())
+
+
+def remove(cgroup):
+    """Removes a cgroup with those below it. Their last processes may be a moment away from their end."""
+    deadline = time.monotonic() + 10
+    for below, _, _ in os.walk(cgroup, topdown=False):
+        while True:
+            try:
+                os.rmdir(below)
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)

@@ -1,0 +1,88 @@
+"""The control plane: etcd, and Kubernetes' API server, controller manager and scheduler, as they are released."""
+
+import concurrent.futures
+
+from api import Api
+from certificates import Authority
+from processes import Program, run
+from waiting import until
+
+# The node's own address, which is the control plane's, too; and that of the service `kubernetes`. The latter is an
+# address of the loopback device, so that pods reach the API server by it without a kube-proxy.
+NODE_ADDRESS = "10.88.0.1"
+SERVICE_ADDRESS = "10.96.0.1"
+PORT = 443
+
+
+class ControlPlane:
+    """What a cluster has besides its nodes."""
+
+    def __init__(self, folder, programs, node):
+        self.folder, self.programs = folder, programs
+        self.server = f"https://{SERVICE_ADDRESS}:{PORT}"
+        self.running = {}
+        self.authority = Authority(folder / "pki")
+        self.sign(node)
+        self.api = Api(SERVICE_ADDRESS, PORT, self.authority.certificate, *self.files["admin"])
+
+    def sign(self, node):
+        """Everybody's certificates, some at a time: openssl takes a while to start."""
+        names = [f"DNS:kubernetes{rest}" for rest in ("", ".default", ".default.svc")]
+        sign, config = self.authority.sign, self.authority.kubeconfig
+        wanted = {
+            "apiserver": (sign, "apiserver", "/CN=kube-apiserver", *names, f"IP:{SERVICE_ADDRESS}", f"IP:{NODE_ADDRESS}"),
+            "apiserver-kubelet": (sign, "apiserver-kubelet", "/O=system:masters/CN=apiserver-kubelet"),
+            "admin": (sign, "admin", "/O=system:masters/CN=admin"),
+            "admin-config": (config, "admin-config", "/O=system:masters/CN=admin", self.server),
+            "kubelet-server": (sign, "kubelet-server", f"/CN={node}", f"DNS:{node}", f"IP:{NODE_ADDRESS}"),
+            "kubelet": (config, "kubelet", f"/O=system:nodes/CN=system:node:{node}", self.server),
+            "controllers": (config, "controllers", "/CN=system:kube-controller-manager", self.server),
+            "scheduler": (config, "scheduler", "/CN=system:kube-scheduler", self.server),
+            "accounts": (self.authority.signing_key, "accounts"),
+        }
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            begun = {name: pool.submit(*call) for name, call in wanted.items()}
+            self.files = {name: future.result() for name, future in begun.items()}
+
+    def start(self):
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "address", "add", f"{SERVICE_ADDRESS}/32", "dev", "lo")
+        run("ip", "link", "add", "node0", "type", "bridge")
+        run("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "node0")
+        run("ip", "link", "set", "node0", "up")
+        # The kubelet and the API server want a default route, of which they use nothing but the address.
+        run("ip", "route", "add", "default", "dev", "node0")
+        # Nothing here outlives the machine's power.
+        self.go("etcd", "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
+                "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
+                "--listen-peer-urls", "http://127.0.0.1:2380")
+        self.start_api_server()
+        for name in ("etcd", "kube-apiserver"):
+            self.running[name].check()
+        until("the API server", lambda: self.running["kube-apiserver"].check() and self.api.ready())
+        self.go("kube-controller-manager", "--kubeconfig", self.files["controllers"], "--leader-elect=false",
+                "--use-service-account-credentials", "--service-account-private-key-file", self.files["accounts"][0],
+                "--root-ca-file", self.authority.certificate)
+        self.go("kube-scheduler", "--kubeconfig", self.files["scheduler"], "--leader-elect=false")
+        # Without it no pod can be created.
+        until("the account of pods", lambda: self.api.get("ServiceAccount", "default"))
+
+    def start_api_server(self):
+        private, public = self.files["accounts"]
+        certificate, key = self.files["apiserver"]
+        kubelet_certificate, kubelet_key = self.files["apiserver-kubelet"]
+        self.go("kube-apiserver",
+                "--etcd-servers", "http://127.0.0.1:2379", "--advertise-address", NODE_ADDRESS,
+                "--secure-port", PORT, "--service-cluster-ip-range", "10.96.0.0/24",
+                "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+                "--client-ca-file", self.authority.certificate,
+                "--tls-cert-file", certificate, "--tls-private-key-file", key,
+                "--kubelet-certificate-authority", self.authority.certificate,
+                "--kubelet-client-certificate", kubelet_certificate, "--kubelet-client-key", kubelet_key,
+                "--kubelet-preferred-address-types", "InternalIP",
+                "--service-account-issuer", "https://kubernetes.default.svc",
+                "--service-account-key-file", public, "--service-account-signing-key-file", private)
+
+    def go(self, name, *options):
+        log = self.folder / "logs" / f"{name}.log"
+        self.running[name] = Program(name, [self.programs / name, *options], log)

@@ -1,0 +1,130 @@
+"""The node: a machine with a root, a /var and processes of its own, whose power can be cut.
+
+What is outside is its /usr, read-only. Its /run is fresh at each boot, its /var stays.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+from processes import PATHS, Program, run
+from waiting import Failed, until
+
+NAME = "node-1"
+PROGRAMS = "/opt/cluster/bin"
+
+# Makes the machine's root of a folder and becomes its first process. The kernel's own settings that a kubelet insists
+# on belong to all machines: files stand before them, which say that they are as it wants them.
+BOOT = r"""
+set -e
+folder=$1 programs=$2
+root=$folder/root
+mount -t tmpfs -o mode=755 root "$root"
+cd "$root"
+mkdir usr etc var run tmp dev proc sys opt root before
+for name in bin sbin lib lib32 lib64 libx32; do
+    if [ -L /$name ]; then cp -P /$name .; elif [ -d /$name ]; then mkdir $name; mount --rbind /$name $name; fi
+done
+mount --rbind /usr usr
+mount -o remount,bind,ro usr
+mount --rbind /dev dev
+mount --rbind /sys sys
+mount -t proc proc proc
+mount -t tmpfs -o mode=755 run run
+for name in etc var opt; do mount --bind "$folder/$name" $name; done
+mount -t tmpfs -o mode=1777 tmp tmp
+mkdir -p opt/cluster/bin
+mount --bind "$programs" opt/cluster/bin
+(cd "$folder/sysctl" && find . -type f) | while read -r name; do
+    [ ! -e "proc/sys/$name" ] || mount --bind "$folder/sysctl/$name" "proc/sys/$name"
+done
+ln -s /run var/run 2>/dev/null || true
+pivot_root . before
+umount -l before
+rmdir before
+# Mounts in pods' volumes have to reach the node, and the other way round.
+mount --make-rshared /
+hostname "$3"
+exec python3 -c '
+import os, signal
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        signal.sigtimedwait([signal.SIGCHLD], 1)
+'
+"""
+SYSCTL = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
+          "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
+# What programs look up in /etc.
+KEPT = ("ld.so.cache", "passwd", "group", "nsswitch.conf", "hosts", "localtime")
+
+
+class Machine:
+    """The node's hardware and its first process."""
+
+    def __init__(self, folder, programs):
+        self.folder, self.programs = folder, programs
+        self.first = None
+        for name in ("root", "etc", "var", "opt", "sysctl"):
+            (folder / name).mkdir()
+        for name, value in SYSCTL.items():
+            file = folder / "sysctl" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{value}\n")
+        for name in KEPT:
+            if pathlib.Path("/etc", name).exists():
+                shutil.copy(pathlib.Path("/etc", name), folder / "etc" / name)
+        # Pods get a copy of it; there are no names to look up.
+        (folder / "etc/resolv.conf").touch()
+
+    def file(self, path):
+        """A file of the machine, by the path that it has outside: of /etc, /var or /opt."""
+        file = self.folder / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
+
+    def boot(self):
+        log = open(self.folder / "console", "ab")
+        self.first = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child",
+             "sh", "-c", BOOT, "boot", self.folder, self.programs, NAME],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"PATH": PATHS})
+        log.close()
+        until("the node's first process", self.pid)
+        until("the node's root", self.booted)
+
+    def booted(self):
+        return pathlib.Path(f"/proc/{self.pid()}/comm").read_text().startswith("python")
+
+    def pid(self):
+        """The machine's first process, by its pid outside."""
+        if self.first.poll() is not None:
+            raise Failed("the node ended:\n" + (self.folder / "console").read_text(errors="replace"))
+        children = pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text().split()
+        return children[0] if children else None
+
+    def cut_power(self):
+        """Ends all its processes at once, as a cut of power does."""
+        if self.first is None:
+            return
+        pid = self.pid()
+        os.kill(int(pid), 9)
+        self.first.wait()
+        self.first = None
+        # The bridge of pods' networks would be gone, too.
+        run("ip", "link", "delete", "cni0", check=False)
+
+    def within(self):
+        return ["nsenter", "-t", self.pid(), "-m", "-u", "-i", "-p", "--"]
+
+    def run(self, *command, check=True, timeout=120):
+        """What a command prints on the machine."""
+        return run(*command, check=check, within=self.within(), timeout=timeout)
+
+    def start(self, name, *command):
+        """Starts a program on the machine."""
+        path = f"PATH={PROGRAMS}:{PATHS}"
+        log = self.folder.parent / "logs" / f"{name}.log"
+        return Program(name, ["env", path, *command], log, prefix=self.within())

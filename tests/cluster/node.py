@@ -1,0 +1,119 @@
+"""What a node of Kubernetes runs: containerd with runc, and the kubelet; and how containers get at the GPUs' driver."""
+
+import json
+import shutil
+import time
+
+import driver
+from control import NODE_ADDRESS
+from machine import NAME, PROGRAMS
+from waiting import until
+
+IMAGE = "docker.io/library/tranche:0.2.0"
+PAUSE = "docker.io/library/pause:1"
+CONTAINERD = "/run/containerd/containerd.sock"
+CONTAINERD_CONFIG = f"""
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+address = "{CONTAINERD}"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["/usr/lib/cni"]
+conf_dir = "/etc/cni/net.d"
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = "runc"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+options = {{BinaryName = "/usr/sbin/runc"}}
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+options = {{BinaryName = "{driver.RUNTIME}"}}
+"""
+NETWORK = {
+    "cniVersion": "1.0.0", "name": "pods", "plugins": [
+        {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": {
+            "type": "host-local", "ranges": [[{"subnet": "10.89.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    ],
+}
+PKI = "/etc/kubernetes/pki"
+
+
+class Node:
+    """Containers' and pods' part of a machine."""
+
+    def __init__(self, machine, control, cgroup, gpus="v100x8"):
+        self.machine, self.control, self.cgroup, self.gpus = machine, control, cgroup, gpus
+        self.running = {}
+        machine.file("/etc/containerd/config.toml").write_text(CONTAINERD_CONFIG)
+        machine.file("/etc/cni/net.d/10-pods.conflist").write_text(json.dumps(NETWORK))
+        machine.file("/etc/kubernetes/kubelet.yaml").write_text(json.dumps(self.kubelet()))
+        pki = control.authority.folder
+        for name in ("ca.crt", "kubelet-server.crt", "kubelet-server.key", "kubelet.kubeconfig"):
+            shutil.copy(pki / name, machine.file(f"{PKI}/{name}"))
+
+    def kubelet(self):
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
+                               "x509": {"clientCAFile": f"{PKI}/ca.crt"}},
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": f"{PKI}/kubelet-server.crt", "tlsPrivateKeyFile": f"{PKI}/kubelet-server.key",
+            "containerRuntimeEndpoint": f"unix://{CONTAINERD}",
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.cgroup}", "failCgroupV1": False,
+            "failSwapOn": False,
+            # How full the disk is is this machine's affair.
+            "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
+        }
+
+    def start(self, archive):
+        """Boots the machine and starts everything on it; images are kept from boot to boot."""
+        self.machine.boot()
+        driver.install(self.machine, self.gpus)
+        self.start_containerd()
+        if archive:
+            self.ctr("images", "import", "--local", archive)
+        self.start_kubelet()
+
+    def start_containerd(self):
+        program = self.machine.start("containerd", f"{PROGRAMS}/containerd", "--config", "/etc/containerd/config.toml")
+        self.running["containerd"] = program
+        until("containerd", lambda: program.check() and self.ctr("version", check=False).count("Version:") > 1)
+
+    def start_kubelet(self):
+        self.running["kubelet"] = self.machine.start(
+            "kubelet", f"{PROGRAMS}/kubelet", "--config", "/etc/kubernetes/kubelet.yaml",
+            "--kubeconfig", f"{PKI}/kubelet.kubeconfig", "--hostname-override", NAME, "--node-ip", NODE_ADDRESS,
+            "--node-labels", "nvidia.com/gpu.present=true")
+
+    def ready(self):
+        """Whether the API server has it that pods can run here."""
+        self.running["kubelet"].check()
+        node = self.control.api.get("Node", NAME)
+        conditions = node["status"].get("conditions", []) if node else []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def allocatable(self):
+        """What the scheduler believes can be had here, of Tranche's resources."""
+        offered = self.control.api.get("Node", NAME)["status"].get("allocatable", {})
+        return {name.split("/")[1]: int(count) for name, count in offered.items() if name.startswith("tranche.dev/")}
+
+    def restart_kubelet(self):
+        self.machine.run("pkill", "-x", "kubelet")
+        self.running["kubelet"].process.wait()
+        self.start_kubelet()
+
+    def ctr(self, *words, check=True):
+        return self.machine.run(f"{PROGRAMS}/ctr", "--address", CONTAINERD, "--namespace", "k8s.io", *words, check=check)
+
+    def exec(self, pod, container, *command):
+        """What a command prints in a container of a pod, as `kubectl exec` would run it, without the API server."""
+        statuses = {one["name"]: one for one in pod["status"]["containerStatuses"]}
+        identity = statuses[container]["containerID"].removeprefix("containerd://")
+        return self.ctr("tasks", "exec", "--exec-id", f"exec-{time.monotonic_ns()}", identity, *command)
+
+    def simgpu(self, *words):
+        """Has the simulated GPUs behave otherwise: simgpu("set", "--gpu", 0, "--lost", "on")."""
+        return self.machine.run(driver.SIMGPU, *words, driver.GPUS)

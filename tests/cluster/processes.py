@@ -1,0 +1,44 @@
+"""Programs that go on: each with a log, ended with the cluster."""
+
+import os
+import subprocess
+
+from waiting import Failed
+
+PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class Program:
+    """A started program. It dies with the namespaces at the latest."""
+
+    def __init__(self, name, command, log, prefix=()):
+        self.name, self.log = name, log
+        output = open(log, "ab")
+        self.process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL, stdout=output,
+                                        stderr=output, env={"PATH": PATHS, "HOME": "/root"})
+        output.close()
+
+    def check(self):
+        """True, or the failure that the program has ended, with the last that it said."""
+        if self.process.poll() is not None:
+            raise Failed(f"{self.name} ended ({self.process.returncode}):\n{tail(self.log)}")
+        return True
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def tail(log, lines=25):
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def run(*command, check=True, within=(), stdin=None, timeout=120):
+    """What a command prints, errors included."""
+    done = subprocess.run([*within, *map(str, command)], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=timeout,
+                          env={"PATH": PATHS, "HOME": os.environ.get("HOME", "/root")})
+    if check and done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{done.stdout}")
+    return done.stdout

@@ -1,0 +1,73 @@
+"""Ways to install the chart, and what a node without a driver shows."""
+
+import time
+
+import pods
+from tests_of_slices import LAYOUT
+from waiting import Failed, holds_for, until
+
+NO_DRIVER = {"driver": {"runtimeClassName": "", "cdiDevice": ""}}
+BY_DEVICE = {"driver": {"runtimeClassName": "", "cdiDevice": "nvidia.com/gpu=all"}}
+FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/tranche"
+
+
+def driver_by_device(bed):
+    """F1: `driver.cdiDevice` brings the driver into the daemon's container."""
+    _, said, seconds = bed.chart.install({**LAYOUT, **BY_DEVICE}, check=False)
+    try:
+        until("GPUs of the daemon", lambda: "SIMULATED" in bed.chart.tranche("smi"), patience=20)
+    except Failed:
+        log = bed.chart.logs("tranched").splitlines()
+        raise Failed(f"no GPU 20 s after the installation: {log[-3:]}") from None
+    finally:
+        bed.chart.uninstall()
+
+
+def no_driver(bed):
+    """F1: without a driver the daemon's pod is not ready, and `helm install --wait` fails."""
+    status, said, seconds = bed.chart.install({**LAYOUT, **NO_DRIVER}, wait="25s", check=False)
+    unready = holds_for(15, lambda: not bed.chart.is_ready("tranched"))
+    bed.say(f"helm: status {status} after {seconds:.1f} s; the daemon's pod is {'not ' if unready else ''}ready")
+    bed.chart.uninstall()
+    bed.expect(unready, "the daemon's pod is ready, and there is no driver")
+    bed.expect(status != 0, f"`helm install --wait` succeeded after {seconds:.1f} s: {said.splitlines()[:2]}")
+
+
+def labels(bed):
+    """F4: labels of a profile named `gpu` are not those of the GPUs."""
+    profiles = [{"name": "gpu", "fraction": 1}, {"name": "gpu-50", "fraction": 0.5}]
+    layouts = [{"profiles": ["gpu-50", "gpu-50"]}, {"gpu": 0, "profiles": ["gpu"]}]
+    bed.chart.install({"profiles": profiles, "layouts": layouts})
+    try:
+        until("the offer", lambda: bed.chart.offers(**{"gpu": 1, "gpu-50": 14}))
+        lines = [line for line in bed.machine.run("cat", FEATURES).splitlines() if "=" in line and line[0] != "#"]
+        found = dict(line.split("=", 1) for line in lines)
+        bed.say(", ".join(lines))
+        bed.expect(len(found) == len(lines), f"two labels have one name: {lines}")
+        bed.expect(found["tranche.dev/gpu.count"] == "1", "the profile's count")
+        bed.expect("8" in [found.get(f"tranche.dev/{name}") for name in ("gpus", "gpu-count")], "the GPUs' count")
+    finally:
+        bed.chart.uninstall()
+
+
+def dynamic(bed):
+    """F6: with dynamic profiles, the plugin counts the pods that lose the race."""
+    profiles = [{"name": "gpu-60", "fraction": 0.6}, {"name": "gpu-50", "fraction": 0.5}]
+    bed.chart.install({**LAYOUT, "gpus": [0, 1, 2, 3], "profiles": profiles, "layouts": [], "dynamic": True})
+    try:
+        until("the offer", lambda: bed.chart.offers(**{"gpu-60": 4, "gpu-50": 8}))
+        names = [f"{profile}-{number}" for number in range(6) for profile in ("gpu-60", "gpu-50")]
+        for name in names:
+            bed.api.create(pods.pod(name, limits={f"tranche.dev/{name.rsplit('-', 1)[0]}": 1}))
+        time.sleep(10)
+        phases = [pods.phase(bed.api, name) for name in names]
+        failed = [name for name, phase in zip(names, phases) if phase == "Failed"]
+        why = pods.reason(bed.api, failed[0]) if failed else ""
+        counted = bed.metric("deviceplugin", 9465, "tranche_deviceplugin_lost_races_total")
+        events = [said for reason, said in bed.api.events("node-1") if reason == "GpuRaceLost"]
+        bed.say(f"{phases.count('Running')} running, {len(failed)} failed, counted {counted:.0f}, events {len(events)}; {why}")
+        pods.ends(bed.api, *names)
+        bed.expect(counted >= len(failed), f"{len(failed)} pods failed, and the plugin counted {counted:.0f}")
+        bed.expect(events or not failed, "pods failed, and no event says so")
+    finally:
+        bed.chart.uninstall()

@@ -1,0 +1,42 @@
+"""What pods live through."""
+
+import time
+
+import pods
+from tests_of_slices import LAYOUT, OFFER
+from waiting import until
+
+
+def kubelet_restarts(bed):
+    """Pods go on while the kubelet is away, and the plugin registers with the next one."""
+    bed.api.create(pods.working("steady", "gpu-50"))
+    pods.runs(bed.api, "steady")
+    before = bed.api.get("Pod", "steady")["status"]["containerStatuses"][0]["containerID"]
+    bed.node.restart_kubelet()
+    bed.api.create(pods.working("next", "gpu-30"))
+    pods.runs(bed.api, "next")
+    after = bed.api.get("Pod", "steady")["status"]["containerStatuses"][0]["containerID"]
+    bed.expect(before == after, "the pod's container was replaced")
+
+
+def power_cut(bed):
+    """F5: after a power cut, pods get slices again."""
+    if bed.api.get("Pod", "steady") is None:
+        bed.api.create(pods.working("steady", "gpu-50"))
+        pods.runs(bed.api, "steady")
+    begun = time.monotonic()
+    bed.cluster.power_cut()
+    bed.say(f"power cut, and booted again after {time.monotonic() - begun:.1f} s")
+    begun = time.monotonic()
+    until("the offer", lambda: bed.chart.is_ready("deviceplugin") and bed.chart.offers(**OFFER))
+    bed.say(f"the plugin offers again after {time.monotonic() - begun:.1f} s")
+    # A limit of the interface: the kubelet admits pods again before any plugin has registered.
+    for name in ("steady", "next"):
+        if found := bed.api.get("Pod", name):
+            restarts = [one.get("restartCount") for one in found["status"].get("containerStatuses", [])]
+            bed.say(f"pod {name}: {found['status']['phase']}, restarts {restarts}, {pods.reason(bed.api, name)}")
+    bed.api.create(pods.working("after", "gpu-50"))
+    pods.runs(bed.api, "after")
+    seen = pods.report(bed.api, "after")["device"]["total_bytes"] >> 20
+    bed.expect(seen == 16255, f"a pod after it sees {seen} MiB")
+    pods.ends(bed.api, *(name for name in ("steady", "next", "after") if bed.api.get("Pod", name)))
