@@ -20,6 +20,9 @@ state = "/run/containerd"
 address = "{CONTAINERD}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime']
+# Root may lack the capability to protect a process more than itself is (CAP_SYS_RESOURCE).
+restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
 conf_dir = "/etc/cni/net.d"
