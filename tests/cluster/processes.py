@@ -34,11 +34,10 @@ def tail(log, lines=25):
     return "\n".join(text.splitlines()[-lines:])
 
 
-def run(*command, check=True, within=(), stdin=None, timeout=120):
-    """What a command prints, errors included."""
-    done = subprocess.run([*within, *map(str, command)], stdin=stdin or subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=timeout,
-                          env={"PATH": PATHS, "HOME": os.environ.get("HOME", "/root")})
+def run(*command, check=True, within=(), timeout=120):
+    """What a command prints. Its errors are part of the failure where it fails."""
+    done = subprocess.run([*within, *map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=timeout, env={"PATH": PATHS, "HOME": os.environ.get("HOME", "/root")})
     if check and done.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{done.stdout}")
+        raise Failed(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
     return done.stdout

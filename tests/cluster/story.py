@@ -63,6 +63,6 @@ def tell(cluster, tests, names):
         if reason:
             print(f"         {reason}", flush=True)
     if failed:
-        cluster.tell_logs()
+        cluster.tell_logs(5)
     print(f"{passed} passed, {len(failed)} failed, {known} known defects")
     return 1 if failed else 0
