@@ -58,6 +58,12 @@ class Chart:
         conditions = pod["status"].get("conditions", []) if pod else []
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
+    def container(self, component):
+        """Id of a component's running container, or nothing."""
+        pod = self.pod(component)
+        statuses = pod["status"].get("containerStatuses", []) if pod else []
+        return next((one["containerID"] for one in statuses if "running" in one["state"]), None)
+
     def logs(self, component):
         pod = self.pod(component)
         return self.api.logs(pod["metadata"]["name"], NAMESPACE, container=component) if pod else ""

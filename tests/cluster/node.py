@@ -67,6 +67,8 @@ class Node:
             "containerRuntimeEndpoint": f"unix://{CONTAINERD}",
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.cgroup}", "failCgroupV1": False,
             "failSwapOn": False,
+            # The default is 10 s, and tests would wait as long for each change of what is allocatable.
+            "nodeStatusUpdateFrequency": "1s",
             # How full the disk is is this machine's affair.
             "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
         }
@@ -99,9 +101,13 @@ class Node:
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def allocatable(self):
-        """What the scheduler believes can be had here, of Tranche's resources."""
+        """Amounts of Tranche's resources that the scheduler can allocate here.
+
+        The kubelet keeps names that are no longer offered, with an amount of 0, until it restarts; they are left out.
+        """
         offered = self.control.api.get("Node", NAME)["status"].get("allocatable", {})
-        return {name.split("/")[1]: int(count) for name, count in offered.items() if name.startswith("tranche.dev/")}
+        ours = {name.split("/")[1]: int(count) for name, count in offered.items() if name.startswith("tranche.dev/")}
+        return {name: count for name, count in ours.items() if count}
 
     def restart_kubelet(self):
         self.machine.run("pkill", "-x", "kubelet")

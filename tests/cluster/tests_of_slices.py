@@ -78,7 +78,7 @@ def recovers(bed):
     until("the offer", lambda: bed.chart.offers(**OFFER))
     bed.node.simgpu("set", "--gpu", "1", "--lost", "on")
     lost = time.monotonic()
-    until("the loss to show", lambda: bed.node.allocatable()["gpu-50"] == 1)
+    until("the loss to show", lambda: bed.node.allocatable().get("gpu-50") == 1)
     bed.say(f"allocatable is lower {time.monotonic() - lost:.1f} s after the loss")
     bed.node.simgpu("set", "--gpu", "1", "--lost", "off")
     well = time.monotonic()
