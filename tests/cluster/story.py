@@ -4,6 +4,7 @@ import http.client
 import time
 import traceback
 
+import tests_of_claims as claims
 import tests_of_installation as installation
 import tests_of_restarts as restarts
 import tests_of_slices as slices
@@ -13,8 +14,11 @@ from waiting import Failed
 
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release]
 # The chart is installed in another way by each of the last.
+CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
+          claims.parameters, claims.claims_storm, claims.claims_survive_power_cut, claims.lost_gpu_is_tainted]
 ALL = [*SHORT, slices.recovers, restarts.kubelet_restarts, restarts.power_cut,
-       installation.labels, installation.dynamic, installation.driver_by_device, installation.no_driver]
+       installation.labels, installation.dynamic, installation.driver_by_device, installation.no_driver,
+       *CLAIMS]
 # Defects that are known, by the test that shows each. One that is repaired is to be taken out.
 KNOWN = {
     "driver_by_device": "the kubelet passes no annotation of a pod to the container runtime",

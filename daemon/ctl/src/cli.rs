@@ -21,7 +21,7 @@ mod top;
 
 pub use container::ContainerArgs;
 pub use demo::{DemoArgs, DemoGpu};
-pub use gpu::{CordonArgs, DrainArgs, GpuCommand, UncordonArgs};
+pub use gpu::{CordonArgs, DrainArgs, GpuCommand, GpuListArgs, UncordonArgs};
 pub use jobs::{
     By, DeleteJobsArgs, DescribeArgs, ExecArgs, HistoryArgs, JobArgs, ListArgs, LogsArgs, ProjectArgs,
     ProjectCommand, ProjectName, ProjectSettings, ReportArgs, ReportBy, SubmitArgs,

@@ -47,6 +47,9 @@ pub enum Failure {
         /// Error of the transport.
         reason: String,
     },
+    /// The node has no GPU, and one was required.
+    #[error("tranched has found no GPU: `tranche doctor` says why and what to do")]
+    NoGpu,
     /// The daemon rejected the request.
     #[error("{}", .0.message())]
     Refused(Status),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tranche_domain::cordon::Cordoned;
 
-use crate::cli::{CordonArgs, DrainArgs, GpuCommand, ListingArgs, OutputArgs, UncordonArgs};
+use crate::cli::{CordonArgs, DrainArgs, GpuCommand, GpuListArgs, OutputArgs, UncordonArgs};
 use crate::client::{Daemon, DrainTerms, Drained};
 use crate::errors::Failure;
 use crate::out;
@@ -26,10 +26,13 @@ pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
     }
 }
 
-fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
+fn list(daemon: &mut Daemon, args: &GpuListArgs) -> Result<(), Failure> {
     let node = daemon.snapshot()?;
+    if args.require && node.gpus.is_empty() {
+        return Err(Failure::NoGpu);
+    }
     let owners = Owners::of(daemon, &node.slices);
-    listing::of(node, &owners).print(args)
+    listing::of(node, &owners).print(&args.listing)
 }
 
 fn cordon(daemon: &mut Daemon, args: CordonArgs) -> Result<(), Failure> {

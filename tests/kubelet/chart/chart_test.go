@@ -42,7 +42,7 @@ gpus: [0, GPU-00000000-0000-0000-0000-000000000001]
 profiles: [{name: a, fraction: 0.5, limit: 0.75, computeMode: fair}, {name: b, fraction: 0.25, computeMode: strict}]
 layouts: [{profiles: [a, a]}, {gpu: 0, profiles: [b, b, b, b]}, {model: NVIDIA A30, profiles: []}]`,
 	"another distribution": `
-driver: {runtimeClassName: "", cdiDevice: nvidia.com/gpu=all}
+driver: {runtimeClassName: ""}
 hostPaths: {kubelet: /var/lib/k0s/kubelet}
 nodeFeatures: {enabled: false}
 tranched: {config: "over_cap = \"kill\"\nover_cap_grace_s = 5", appArmorProfile: ""}
@@ -57,17 +57,33 @@ updateStrategy: {type: OnDelete, rollingUpdate: null}`,
 metrics: {enabled: true, address: "[::]", daemonPort: 19464, pluginPort: 19465}
 podAnnotations: {note: "1"}`,
 	"nothing is told": `
-events: {enabled: false}`,
+events: {enabled: false}
+verification: {enabled: false}`,
+	"claims on other GPUs": `
+gpus: [0]
+dra: {enabled: true, gpus: [1, GPU-00000000-0000-0000-0000-000000000001], config: "recovery_s = 5", parameters: {computeMode: strict}}`,
+	"claims alone": `
+devicePlugin: {enabled: false}
+dra: {enabled: true}`,
 }
 
 func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
 	for name, values := range usual {
 		t.Run(name, func(t *testing.T) {
 			objects := rendered(t, values)
-			if len(objects.DaemonSets) != 2 || objects.ConfigMap == nil || objects.Account == nil {
+			adapters := map[string]int{"claims on other GPUs": 2}[name]
+			if len(objects.DaemonSets) != 1+max(adapters, 1) || objects.ConfigMap == nil || objects.Account == nil {
 				t.Fatalf("something is missing: %+v", objects)
 			}
-			told := name != "nothing is told"
+			if (objects.Verification != nil) != (name != "nothing is told") {
+				t.Fatalf("the verification: %+v", objects.Verification)
+			}
+			claims := strings.HasPrefix(name, "claims")
+			dra := objects.Dra
+			if (dra.Role != nil && dra.Account != nil && dra.Policy != nil && dra.PolicyBinding != nil && dra.Class != nil) != claims {
+				t.Fatalf("what the DRA driver has: %+v", dra)
+			}
+			told := name != "nothing is told" && name != "claims alone"
 			if (objects.Role != nil) != told || (objects.Binding != nil) != told {
 				t.Fatalf("a role and its binding go with events: %+v, %+v", objects.Role, objects.Binding)
 			}
@@ -106,6 +122,10 @@ func TestValuesThatMeanNothingAreRefusedBeforeAnythingIsRendered(t *testing.T) {
 		"devicePlugin: {appArmorProfile: Unconfined}":           "appArmorProfile",
 		"metrics: {enabled: true, pluginPort: 0}":               "pluginPort",
 		"events: {enabled: maybe}":                              "enabled",
+		"driver: {cdiDevice: nvidia.com/gpu=all}":               "cdiDevice",
+		"dra: {enabled: true, driverName: GPU}":                 "driverName",
+		"dra: {enabled: true, parameters: {colour: red}}":       "colour",
+		"dra: {enabled: true}":                                  "neither knows what the other gave away",
 	} {
 		if _, err := Render(values); err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %v", values, err)
@@ -173,6 +193,38 @@ func TestAllThatTheAccountMayDoIsToCreateEventsOfNodes(t *testing.T) {
 	}
 }
 
+func TestTheDraDriverReadsClaimsAndWritesItsOwnNodesGpus(t *testing.T) {
+	objects := rendered(t, usual["claims alone"])
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+	}
+	dra := objects.Dra
+	if !reflect.DeepEqual(dra.Role.Rules, want) {
+		t.Errorf("it may %+v", dra.Role.Rules)
+	}
+	subject := dra.Binding.Subjects[0]
+	if subject.Name != dra.Account.Name || subject.Namespace != dra.Account.Namespace || dra.Binding.RoleRef.Name != dra.Role.Name {
+		t.Errorf("%+v does not give %+v to the account", dra.Binding, dra.Role)
+	}
+	user := fmt.Sprintf("system:serviceaccount:%s:%s", dra.Account.Namespace, dra.Account.Name)
+	if condition := dra.Policy.Spec.MatchConditions[0].Expression; !strings.Contains(condition, user) {
+		t.Errorf("the policy is about %s", condition)
+	}
+	if dra.PolicyBinding.Spec.PolicyName != dra.Policy.Name {
+		t.Errorf("%+v binds another policy than %s", dra.PolicyBinding, dra.Policy.Name)
+	}
+	sockets := []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
+	set := objects.DaemonSets["dradriver"]
+	if found := violated(t, set, psapi.LevelRestricted); !slices.Equal(found, sockets) {
+		t.Errorf("it asks beyond the restricted standard for %q", found)
+	}
+	if set.Spec.Template.Spec.ServiceAccountName != dra.Account.Name {
+		t.Errorf("it runs as %s", set.Spec.Template.Spec.ServiceAccountName)
+	}
+}
+
 func TestMetricsAreReachableOnlyWhereSomebodySaidSo(t *testing.T) {
 	for values, host := range map[string]string{
 		"":                         "127.0.0.1",
@@ -220,8 +272,12 @@ func TestThePluginAndTheDaemonUnderstandTheirConfiguration(t *testing.T) {
 		data := rendered(t, values).ConfigMap.Data
 		for program, file := range map[string]string{
 			"tranche-deviceplugin": "deviceplugin.toml",
+			"tranche-dradriver":    "dradriver.toml",
 			"tranched":             "tranched.toml",
 		} {
+			if data[file] == "" {
+				continue
+			}
 			path := filepath.Join(t.TempDir(), file)
 			if err := os.WriteFile(path, []byte(data[file]), 0o600); err != nil {
 				t.Fatal(err)

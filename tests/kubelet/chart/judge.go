@@ -2,24 +2,37 @@ package chart
 
 import (
 	"fmt"
+	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	admissionvalidation "k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
 	"k8s.io/kubernetes/pkg/apis/apps"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	appsvalidation "k8s.io/kubernetes/pkg/apis/apps/validation"
+	"k8s.io/kubernetes/pkg/apis/batch"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	batchvalidation "k8s.io/kubernetes/pkg/apis/batch/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	corevalidation "k8s.io/kubernetes/pkg/apis/core/validation"
 	"k8s.io/kubernetes/pkg/apis/rbac"
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
 	rbacvalidation "k8s.io/kubernetes/pkg/apis/rbac/validation"
+	"k8s.io/kubernetes/pkg/apis/resource"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	resourcevalidation "k8s.io/kubernetes/pkg/apis/resource/validation"
 )
 
 // Objects are the documents as the API's own types; a field that the API does not know, or that is there twice, is an
@@ -30,6 +43,20 @@ type Objects struct {
 	Account    *corev1.ServiceAccount
 	Role       *rbacv1.Role
 	Binding    *rbacv1.RoleBinding
+	// Verification is the job that ends an installation.
+	Verification *batchv1.Job
+	// Dra is what the DRA driver has beside its DaemonSet.
+	Dra Dra
+}
+
+// Dra is the DRA driver's account, what it may do in the whole cluster, and the class of its devices.
+type Dra struct {
+	Account       *corev1.ServiceAccount
+	Role          *rbacv1.ClusterRole
+	Binding       *rbacv1.ClusterRoleBinding
+	Policy        *admissionv1.ValidatingAdmissionPolicy
+	PolicyBinding *admissionv1.ValidatingAdmissionPolicyBinding
+	Class         *resourcev1.DeviceClass
 }
 
 // Judge reads the documents and says what the API server would have against them.
@@ -58,7 +85,23 @@ func (o *Objects) add(object runtime.Object) error {
 	case *corev1.ConfigMap:
 		o.ConfigMap = object
 	case *corev1.ServiceAccount:
-		o.Account = object
+		if strings.HasSuffix(object.Name, "-dradriver") {
+			o.Dra.Account = object
+		} else {
+			o.Account = object
+		}
+	case *batchv1.Job:
+		o.Verification = object
+	case *rbacv1.ClusterRole:
+		o.Dra.Role = object
+	case *rbacv1.ClusterRoleBinding:
+		o.Dra.Binding = object
+	case *admissionv1.ValidatingAdmissionPolicy:
+		o.Dra.Policy = object
+	case *admissionv1.ValidatingAdmissionPolicyBinding:
+		o.Dra.PolicyBinding = object
+	case *resourcev1.DeviceClass:
+		o.Dra.Class = object
 	case *rbacv1.Role:
 		o.Role = object
 	case *rbacv1.RoleBinding:
@@ -86,6 +129,21 @@ func validate(object runtime.Object) error {
 		found = corevalidation.ValidateConfigMap(internal)
 	case *core.ServiceAccount:
 		found = corevalidation.ValidateServiceAccount(internal)
+	case *batch.Job:
+		// As a template: the API server makes a job's selector and labels.
+		template := &batch.JobTemplateSpec{ObjectMeta: internal.ObjectMeta, Spec: internal.Spec}
+		options := pod.GetValidationOptionsFromPodTemplate(&internal.Spec.Template, nil)
+		found = batchvalidation.ValidateJobTemplateSpec(template, field.NewPath("job"), options)
+	case *admissionregistration.ValidatingAdmissionPolicy:
+		found = admissionvalidation.ValidateValidatingAdmissionPolicy(internal)
+	case *admissionregistration.ValidatingAdmissionPolicyBinding:
+		found = admissionvalidation.ValidateValidatingAdmissionPolicyBinding(internal)
+	case *resource.DeviceClass:
+		found = resourcevalidation.ValidateDeviceClass(internal)
+	case *rbac.ClusterRole:
+		found = rbacvalidation.ValidateClusterRole(internal, rbacvalidation.ClusterRoleValidationOptions{})
+	case *rbac.ClusterRoleBinding:
+		found = rbacvalidation.ValidateClusterRoleBinding(internal)
 	case *rbac.Role:
 		found = rbacvalidation.ValidateRole(internal)
 	case *rbac.RoleBinding:

@@ -14,7 +14,7 @@ use super::quantity;
 pub enum GpuCommand {
     /// List the GPUs, their slices, and the reasons for which they take none
     #[command(visible_alias = "ls")]
-    List(ListingArgs),
+    List(GpuListArgs),
     /// Keep new slices off GPUs; existing slices stay
     Cordon(CordonArgs),
     /// Cordon GPUs and wait until no slice and no process is left on them
@@ -24,6 +24,17 @@ pub enum GpuCommand {
     /// Discard the observed and the measured context reserves. The measured ones apply again at once, until the
     /// next start of the daemon measures anew
     ForgetReserves,
+}
+
+/// `tranche gpu list`.
+#[derive(Args, Debug)]
+pub struct GpuListArgs {
+    /// Fail if the node has no GPU, as a readiness probe
+    #[arg(long)]
+    pub require: bool,
+    /// Selection, order and format
+    #[command(flatten)]
+    pub listing: ListingArgs,
 }
 
 /// `tranche gpu cordon`.

@@ -21,7 +21,8 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 $cargo test --target $machine --no-fail-fast -p tranche-shm -p tranche-hooks -p tranche-policy --lib
 for shim in "$@"; do
-    $cargo build --target $machine --profile shim -p "tranche-$shim"
+    # Not optimised across crates: that takes a minute more, and nothing is measured under emulation.
+    $cargo build --target $machine --profile shim --config profile.shim.lto=false --config profile.shim.codegen-units=16 -p "tranche-$shim"
 done
 $cargo build --target $machine -p fakecuda -p fakenvml --lib
 

@@ -1,0 +1,189 @@
+"""What pods get of GPUs by resource claims."""
+
+import time
+
+import pods
+from waiting import holds_for, until
+
+DRA = {"devicePlugin": {"enabled": False}, "dra": {"enabled": True, "config": "recovery_s = 4"}, "metrics": {"enabled": True}}
+DRIVER = "gpu.tranche.dev"
+V100_MIB = 32510
+
+
+def part(name, permille, **more):
+    """A claim for a part of a GPU, memory and compute."""
+    return pods.claim(name, memory=f"{V100_MIB * permille // 1000}Mi", compute=str(permille), **more)
+
+
+def working(bed, name, permille):
+    bed.api.create(part(name, permille))
+    bed.api.create(pods.pod(name, pods.WORK.format(beyond="20Gi"), claims=[name]))
+
+
+def ended(bed, *names):
+    pods.ends(bed.api, *names)
+    for name in names:
+        bed.api.delete("ResourceClaim", name)
+        bed.api.gone("ResourceClaim", name)
+
+
+def publishes(bed):
+    """`helm install --wait` succeeds with the DRA driver, and each GPU is a device with its memory and compute."""
+    _, _, seconds = bed.chart.install(DRA)
+    bed.say(f"`helm install --wait` took {seconds:.1f} s")
+    pool = until("the pool", lambda: pods.devices(bed.api).get("node-1"))
+    bed.say(f"devices: {pool}")
+    bed.expect(len(pool) == 8, f"{len(pool)} devices of 8 GPUs")
+    sizes = {tuple(sorted(device.items())) for device in pool.values()}
+    bed.expect(sizes == {(("compute", "1k"), ("memory", f"{V100_MIB}Mi"))}, f"sizes are {sizes}")
+
+
+def claims_share(bed):
+    """Claims of 0.5, 0.3 and 0.2 share one GPU, another 0.3 has the next; each sees its own memory, and no more."""
+    wanted = {"half": 500, "third": 300, "other-third": 300, "fifth": 200}
+    for name, permille in wanted.items():
+        working(bed, name, permille)
+        pods.runs(bed.api, name)
+    where = {}
+    for name, permille in wanted.items():
+        report = pods.report(bed.api, name)
+        seen = report["device"]["total_bytes"] >> 20
+        bed.expect(seen == V100_MIB * permille // 1000, f"{name} sees {seen} MiB of {V100_MIB}")
+        bed.expect(report["beyond"][0] is not None, f"{name} was granted 20 GiB beyond its memory")
+        where[name] = pods.allocated(bed.api, name)[0][0]
+    bed.expect(where["half"] == where["third"] == where["fifth"] != where["other-third"], f"GPUs: {where}")
+    labelled = lambda: sorted((one.get("pod") or {}).get("name", "") for one in bed.chart.slices()) == sorted(wanted)
+    until("the pods of the slices", labelled)
+
+
+def claims_wait(bed):
+    """A claim that fits nowhere waits, and has the room of another as soon as that one's pod has ended."""
+    for number in range(6):
+        bed.api.create(part(f"whole-{number}", 1000))
+        bed.api.create(pods.pod(f"whole-{number}", claims=[f"whole-{number}"]))
+    for number in range(6):
+        pods.runs(bed.api, f"whole-{number}")
+    working(bed, "waits", 600)
+    # GPUs: 0.5 + 0.3 + 0.2, 0.3, and six whole ones.
+    pods.runs(bed.api, "waits")
+    working(bed, "waits-too", 600)
+    bed.expect(holds_for(3, lambda: pods.phase(bed.api, "waits-too") == "Pending"), "the second is pending")
+    begun = time.monotonic()
+    bed.api.delete("Pod", "whole-0")
+    pods.runs(bed.api, "waits-too")
+    bed.say(f"the waiting pod ran {time.monotonic() - begun:.1f} s after the other's deletion")
+
+
+def claims_end(bed):
+    """A slice ends within a second of its pod's end."""
+    names = ["half", "third", "other-third", "fifth", "waits", "waits-too"]
+    pods.ends(bed.api, *names)
+    begun = time.monotonic()
+    until("the end of the slices", lambda: len(bed.chart.slices()) == 5, pause=0)
+    seconds = time.monotonic() - begun
+    bed.say(f"slices were gone {seconds:.2f} s after the last pod")
+    bed.expect(seconds < 1, f"slices were gone {seconds:.2f} s after the last pod")
+    ended(bed, *names, *(f"whole-{number}" for number in range(6)))
+    bed.expect(not bed.chart.slices(), f"slices are left: {bed.chart.slices()}")
+
+
+def claims_of_several_gpus(bed):
+    """Two parts on distinct GPUs are one slice; two parts of one GPU are refused with what to do."""
+    pair = part("pair", 400, count=2)
+    pair["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{DRIVER}/uuid"}]
+    bed.api.create(pair)
+    bed.api.create(pods.pod("pair", pods.WORK.format(beyond="20Gi"), claims=["pair"]))
+    pods.runs(bed.api, "pair")
+    [slice_] = bed.chart.slices()
+    bed.expect(len(slice_["devices"]) == 2, f"the slice has {slice_['devices']}")
+    bed.api.create(part("twice", 200, count=2))
+    bed.api.create(pods.pod("twice", claims=["twice"]))
+    until("the refusal", lambda: any("distinctAttribute" in said for _, said in bed.api.events("twice")))
+    ended(bed, "pair", "twice")
+
+
+def parameters(bed):
+    """Parameters of a claim are those of its slice; what is not known is refused."""
+    def with_parameters(name, **fields):
+        claim = part(name, 300)
+        document = {"apiVersion": f"{DRIVER}/v1", "kind": "SliceParameters", **fields}
+        claim["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": document}}]
+        bed.api.create(claim)
+        bed.api.create(pods.pod(name, claims=[name]))
+
+    with_parameters("strict", computeMode="strict", priority=3, latencyMs=20)
+    pods.runs(bed.api, "strict")
+    [slice_] = bed.chart.slices()
+    has = {name: slice_[name] for name in ("mode", "priority")}
+    bed.expect(has == {"mode": "strict", "priority": 3}, f"the slice has {has}")
+    with_parameters("wrong", colour="red")
+    until("the refusal", lambda: any("colour" in said for _, said in bed.api.events("wrong")))
+    ended(bed, "strict", "wrong")
+
+
+def claims_storm(bed):
+    """Twelve claims of 0.6 and twelve of 0.5 at once on eight GPUs: as many run as fit, and none fails."""
+    names = [f"storm-{permille}-{number}" for number in range(12) for permille in (600, 500)]
+    for name in names:
+        bed.api.create(part(name, int(name.split("-")[1])))
+    for name in names:
+        bed.api.create(pods.pod(name, claims=[name]))
+
+    def settled():
+        # What fits beside others does not matter: no GPU has room for another one.
+        seen = [pods.phase(bed.api, name) for name in names]
+        return seen if seen.count("Running") >= 8 and seen.count("Running") == len(bed.chart.slices()) else None
+
+    phases = until("the pods that fit", settled)
+    time.sleep(3)
+    phases = [pods.phase(bed.api, name) for name in names]
+    used = {}
+    for name, phase in zip(names, phases):
+        if phase == "Running":
+            device = pods.allocated(bed.api, name)[0][0]
+            used[device] = used.get(device, 0) + int(name.split("-")[1])
+    bed.say(f"{phases.count('Running')} running, {phases.count('Pending')} pending; permille by GPU: {sorted(used.values())}")
+    bed.expect(set(phases) <= {"Running", "Pending"}, f"phases: {phases}")
+    bed.expect(all(500 < amount <= 1000 for amount in used.values()) and len(used) == 8, f"by GPU: {used}")
+
+
+def claims_survive_power_cut(bed):
+    """After a power cut the same pods run again, and none has failed."""
+    listed = lambda: {one["metadata"]["name"]: one for one in bed.api.list("Pod")}
+    before = {name: one["metadata"]["uid"] for name, one in listed().items() if one["status"]["phase"] == "Running"}
+    bed.cluster.power_cut()
+    begun = time.monotonic()
+
+    def again():
+        now = listed()
+        if failed := [name for name in before if now[name]["status"]["phase"] == "Failed"]:
+            raise AssertionError(f"failed: {failed}")
+        restarted = [name for name in before if any(one.get("restartCount", 0) > 0 and one.get("ready")
+                                                   for one in now[name]["status"].get("containerStatuses", []))]
+        return len(restarted) == len(before)
+
+    until("the pods to run again", again, patience=120)
+    after = {name: one["metadata"]["uid"] for name, one in listed().items()}
+    bed.say(f"{len(before)} pods run again {time.monotonic() - begun:.1f} s after the boot")
+    bed.expect(all(after[name] == uid for name, uid in before.items()), "pods were replaced")
+    ended(bed, *(name for name in listed() if name.startswith("storm-")))
+
+
+def lost_gpu_is_tainted(bed):
+    """A lost GPU has a taint until it has been well for recovery_s (4 s here), and no claim comes to it."""
+    def taints():
+        slices = [one for one in bed.api.list("ResourceSlice") if one["spec"]["driver"] == DRIVER]
+        return {device["name"]: [taint["key"] for taint in device.get("taints", [])]
+                for one in slices for device in one["spec"].get("devices", [])}
+
+    bed.node.simgpu("set", "--gpu", "1", "--lost", "on")
+    lost = time.monotonic()
+    until("the taint", lambda: any(taints().values()))
+    bed.say(f"tainted {time.monotonic() - lost:.1f} s after the loss: {[keys for keys in taints().values() if keys]}")
+    bed.node.simgpu("set", "--gpu", "1", "--lost", "off")
+    well = time.monotonic()
+    until("the end of the taint", lambda: not any(taints().values()))
+    seconds = time.monotonic() - well
+    bed.say(f"free of it {seconds:.1f} s after it was well")
+    bed.expect(seconds >= 4, f"the taint went after {seconds:.1f} s")
+    bed.chart.uninstall()
