@@ -5,6 +5,7 @@ import os
 import pathlib
 import time
 
+import cell
 import driver
 import image
 from control import ControlPlane
@@ -21,19 +22,19 @@ BUILT = TREE / "target/cluster"
 class Cluster:
     """Control plane and node; everything of it runs in the cell that this process is in."""
 
-    def __init__(self, cell):
+    def __init__(self, folder):
         self.begun = time.monotonic()
-        self.cell = cell
+        self.cell = folder
         self.stage = pathlib.Path(os.environ.get("TRANCHE_STAGE") or TREE / "target/stage")
-        self.logs = cell / "logs"
+        self.logs = folder / "logs"
         self.logs.mkdir()
         self.programs = BUILT / "bin"
-        self.control = ControlPlane(cell, self.programs, NAME)
+        self.control = ControlPlane(folder, self.programs, NAME)
         self.api = self.control.api
-        (cell / "node").mkdir()
-        self.machine = Machine(cell / "node", self.programs)
+        (folder / "node").mkdir()
+        self.machine = Machine(folder / "node", self.programs)
         driver.put(self.machine, self.stage)
-        self.node = Node(self.machine, self.control, cell.name)
+        self.node = Node(self.machine, self.control, folder.name)
 
     def say(self, what):
         print(f"[{time.monotonic() - self.begun:5.1f} s] {what}", flush=True)
@@ -53,6 +54,7 @@ class Cluster:
     def power_cut(self):
         """The node loses its power and comes back: /run and the GPUs are fresh, /var is as it was."""
         self.machine.cut_power()
+        cell.empty(self.cell.name)
         self.node.start(None)
 
     def tell_logs(self, lines=15):

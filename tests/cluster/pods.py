@@ -73,6 +73,11 @@ def report(api, name):
     return until(f"the report of pod {name}", look)
 
 
+def present(api, *names):
+    """Those of these pods that exist."""
+    return [name for name in names if api.get("Pod", name)]
+
+
 def ends(api, *names):
     """Deletes pods and waits until they are gone. Returns the time since the first was."""
     begun = time.monotonic()

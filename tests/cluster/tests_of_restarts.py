@@ -35,13 +35,16 @@ def power_cut(bed):
         for component, old in zip(components, before)))
     until("the offer", lambda: bed.chart.offers(**OFFER))
     bed.say(f"the plugin offers again {time.monotonic() - begun:.1f} s after the cut")
-    # A limit of the interface: the kubelet admits pods again before any plugin has registered.
-    for name in ("steady", "next"):
-        if found := bed.api.get("Pod", name):
-            restarts = [one.get("restartCount") for one in found["status"].get("containerStatuses", [])]
-            bed.say(f"pod {name}: {found['status']['phase']}, restarts {restarts}, {pods.reason(bed.api, name)}")
+    # A limit of the interface: the kubelet admits pods again before any plugin has registered, and refuses them.
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and pods.phase(bed.api, "steady") != "Failed":
+        time.sleep(0.5)
+    for name in pods.present(bed.api, "steady", "next"):
+        status = bed.api.get("Pod", name)["status"]
+        restarts = [one["restartCount"] for one in status.get("containerStatuses", [])]
+        bed.say(f"pod {name}: {status['phase']}, restarts {restarts}, {pods.reason(bed.api, name)}, {bed.api.events(name)[-1]}")
     bed.api.create(pods.working("after", "gpu-50"))
     pods.runs(bed.api, "after")
     seen = pods.report(bed.api, "after")["device"]["total_bytes"] >> 20
     bed.expect(seen == 16255, f"a pod after it sees {seen} MiB")
-    pods.ends(bed.api, *(name for name in ("steady", "next", "after") if bed.api.get("Pod", name)))
+    pods.ends(bed.api, *pods.present(bed.api, "steady", "next", "after"))
