@@ -16,6 +16,7 @@ import time
 
 # Set for the inner process: the folder that is the cell's.
 VARIABLE = "TRANCHE_CLUSTER_CELL"
+PREFIX = "tranche-cluster-"
 HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
 NAMESPACES = ["--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -28,8 +29,9 @@ def folder():
 
 def live():
     """Starts this program again within a cell, and ends as that does."""
-    place = pathlib.Path(tempfile.mkdtemp(prefix="tranche-cluster-"))
-    place.chmod(0o755)
+    sweep()
+    place = pathlib.Path(tempfile.gettempdir(), f"{PREFIX}{os.getpid()}")
+    place.mkdir()
     for cgroup in cgroups(place.name):
         make(cgroup)
     # Whoever interrupts a terminal interrupts the inner process, too: it ends by itself.
@@ -39,10 +41,21 @@ def live():
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: inner.kill())
     status = inner.wait()
+    take_away(place)
+    return status if status >= 0 else 128 - status
+
+
+def take_away(place):
     for cgroup in cgroups(place.name):
         remove(cgroup)
     shutil.rmtree(place)
-    return status if status >= 0 else 128 - status
+
+
+def sweep():
+    """Takes away what killed processes have left: a cell's name is its outer process's id."""
+    for place in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if not pathlib.Path("/proc", place.name.removeprefix(PREFIX)).exists():
+            take_away(place)
 
 
 def born():

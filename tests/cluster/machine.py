@@ -90,7 +90,7 @@ class Machine:
         self.first = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child",
              "sh", "-c", BOOT, "boot", self.folder, self.programs, NAME],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"PATH": PATHS})
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"PATH": PATHS}, start_new_session=True)
         log.close()
         until("the node's first process", self.pid)
         until("the node's root", self.booted)

@@ -14,8 +14,9 @@ class Program:
     def __init__(self, name, command, log, prefix=()):
         self.name, self.log = name, log
         output = open(log, "ab")
+        # In a session of its own, so that a terminal's interrupt reaches this program alone.
         self.process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL, stdout=output,
-                                        stderr=output, env={"PATH": PATHS, "HOME": "/root"})
+                                        stderr=output, env={"PATH": PATHS, "HOME": "/root"}, start_new_session=True)
         output.close()
 
     def check(self):

@@ -21,6 +21,7 @@ ALL = [*SHORT, slices.recovers, restarts.kubelet_restarts, restarts.power_cut,
        *CLAIMS]
 # Defects that are known, by the test that shows each. One that is repaired is to be taken out.
 KNOWN = {
+    "dynamic": "the kubelet itself refuses pods before it asks the plugin, which counts its own refusals alone",
     "driver_by_device": "the kubelet passes no annotation of a pod to the container runtime",
     "no_driver": "readiness asks for the daemon's answer, not for GPUs; helm accepts `maxUnavailable` pods that are not ready",
 }
