@@ -70,6 +70,7 @@ class Chart:
 
     def tranche(self, *words):
         """Output of a command of `tranche` in the daemon's container."""
+        until("the daemon's container", lambda: self.container("tranched"))
         return self.cluster.node.exec(self.pod("tranched"), "tranched", "tranche", *words)
 
     def slices(self):

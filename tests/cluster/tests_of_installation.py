@@ -6,21 +6,8 @@ import pods
 from tests_of_slices import LAYOUT
 from waiting import Failed, holds_for, until
 
-NO_DRIVER = {"driver": {"runtimeClassName": "", "cdiDevice": ""}}
-BY_DEVICE = {"driver": {"runtimeClassName": "", "cdiDevice": "nvidia.com/gpu=all"}}
+NO_DRIVER = {"driver": {"runtimeClassName": ""}}
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/tranche"
-
-
-def driver_by_device(bed):
-    """F1: `driver.cdiDevice` brings the driver into the daemon's container."""
-    _, said, seconds = bed.chart.install({**LAYOUT, **BY_DEVICE}, check=False)
-    try:
-        until("GPUs of the daemon", lambda: "SIMULATED" in bed.chart.tranche("smi"), patience=20)
-    except Failed:
-        log = bed.chart.logs("tranched").splitlines()
-        raise Failed(f"no GPU 20 s after the installation: {log[-3:]}") from None
-    finally:
-        bed.chart.uninstall()
 
 
 def no_driver(bed):
@@ -35,6 +22,8 @@ def no_driver(bed):
 
 def labels(bed):
     """F4: labels of a profile named `gpu` are not those of the GPUs."""
+    # Devices beside slices of another layout would be taken for half a minute.
+    bed.chart.uninstall()
     profiles = [{"name": "gpu", "fraction": 1}, {"name": "gpu-50", "fraction": 0.5}]
     layouts = [{"profiles": ["gpu-50", "gpu-50"]}, {"gpu": 0, "profiles": ["gpu"]}]
     bed.chart.install({"profiles": profiles, "layouts": layouts})
