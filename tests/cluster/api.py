@@ -1,4 +1,4 @@
-"""The API server's clients, with nothing but HTTP: objects are what they are in JSON."""
+"""A client of the API server over plain HTTP. Objects are dictionaries, as in JSON."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ class Refused(Failed):
     """The API server's answer is an error."""
 
     def __init__(self, status, said):
-        super().__init__(f"the API server says {status}: {said}")
+        super().__init__(f"the API server answers {status}: {said}")
         self.status = status
 
 
@@ -43,7 +43,7 @@ def path(kind, name="", namespace="default"):
 
 
 class Api:
-    """Somebody who asks the API server: whom the certificate names."""
+    """A client with the identity that its certificate names."""
 
     def __init__(self, address, port, authority, certificate, key):
         self.address, self.port = address, port
@@ -117,7 +117,7 @@ class Api:
         return [(event["reason"], event["message"]) for event in sorted(found, key=moment)]
 
     def gone(self, kind, name, namespace="default"):
-        """Waits until there is no such object, and says how long that took."""
+        """Waits until there is no such object. Returns the time that it took."""
         begun = time.monotonic()
         until(f"the end of {kind} {name}", lambda: self.get(kind, name, namespace) is None)
         return time.monotonic() - begun

@@ -1,7 +1,7 @@
-"""Where a cluster lives: namespaces, a folder and cgroups of its own, all gone at the end however it comes.
+"""The surroundings of a cluster: private namespaces, a folder and cgroups, all removed at its end.
 
 The outer process makes the folder and the cgroups, starts itself again as the first process of new namespaces, and
-takes everything away once that has ended. Mounts, links and processes go with the namespaces.
+removes everything once that has ended. Mounts, network devices and processes end with the namespaces.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def live():
     place.mkdir()
     for cgroup in cgroups(place.name):
         make(cgroup)
-    # Whoever interrupts a terminal interrupts the inner process, too: it ends by itself.
+    # A terminal interrupts the inner process, too, which then ends by itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     command = ["unshare", *NAMESPACES, sys.executable, *sys.argv]
     inner = subprocess.Popen(command, env={**os.environ, VARIABLE: str(place)}, preexec_fn=born)
@@ -52,14 +52,14 @@ def take_away(place):
 
 
 def sweep():
-    """Takes away what killed processes have left: a cell's name is its outer process's id."""
+    """Removes what killed runs have left. The outer process's id is in the name of its cell."""
     for place in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         if not pathlib.Path("/proc", place.name.removeprefix(PREFIX)).exists():
             take_away(place)
 
 
 def born():
-    """In the child: to be interrupted as usual, and not to outlive its parent, however that ends."""
+    """In the child: default handling of SIGINT, and its end with that of the parent, even by SIGKILL."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
@@ -75,7 +75,7 @@ def cgroups(name):
 
 def make(cgroup):
     cgroup.mkdir()
-    # A new cpuset of version 1 may use nothing.
+    # A new cpuset of version 1 has no processors.
     for file in ("cpuset.cpus", "cpuset.mems"):
         parent = cgroup.parent / file
         if parent.exists() and (cgroup / file).exists():

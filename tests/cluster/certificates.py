@@ -1,15 +1,15 @@
-"""Keys and certificates of a cluster, by openssl: who is who is told by them alone, as kubeadm has it."""
+"""Keys and certificates of a cluster, made by openssl. They are the identities of all clients, as with kubeadm."""
 
 import base64
 import json
 import subprocess
 
-# openssl's own configuration would make everybody an authority.
+# openssl's default configuration would make each certificate one of an authority.
 CONFIGURATION = "[req]\ndistinguished_name = name\n[name]\n"
 
 
 class Authority:
-    """Who signs."""
+    """The certificate authority of a cluster."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -36,7 +36,7 @@ class Authority:
         return self.request(name, subject, *options)
 
     def signing_key(self, name):
-        """A pair of keys, private and public, that nobody vouches for: the tokens' of service accounts."""
+        """A private and a public key without a certificate, for the tokens of service accounts."""
         private, public = self.folder / f"{name}.key", self.folder / f"{name}.pub"
         subprocess.run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1",
                         "-out", private], check=True, capture_output=True)
@@ -44,7 +44,7 @@ class Authority:
         return private, public
 
     def kubeconfig(self, name, subject, server):
-        """What tells a program where the API server is and who it itself is. JSON is YAML."""
+        """A kubeconfig with the address of the API server and a client's identity. JSON is YAML."""
         certificate, key = self.sign(name, subject)
         data = lambda file: base64.b64encode(file.read_bytes()).decode()
         path = self.folder / f"{name}.kubeconfig"

@@ -15,7 +15,7 @@ PORT = 443
 
 
 class ControlPlane:
-    """What a cluster has besides its nodes."""
+    """The parts of a cluster that are not nodes."""
 
     def __init__(self, folder, programs, node):
         self.folder, self.programs = folder, programs
@@ -26,7 +26,7 @@ class ControlPlane:
         self.api = Api(SERVICE_ADDRESS, PORT, self.authority.certificate, *self.files["admin"])
 
     def sign(self, node):
-        """Everybody's certificates, some at a time: openssl takes a while to start."""
+        """Makes all certificates, some at the same time."""
         names = [f"DNS:kubernetes{rest}" for rest in ("", ".default", ".default.svc")]
         sign, config = self.authority.sign, self.authority.kubeconfig
         wanted = {
@@ -50,9 +50,9 @@ class ControlPlane:
         run("ip", "link", "add", "node0", "type", "bridge")
         run("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "node0")
         run("ip", "link", "set", "node0", "up")
-        # The kubelet and the API server want a default route, of which they use nothing but the address.
+        # The kubelet and the API server require a default route and use its address alone.
         run("ip", "route", "add", "default", "dev", "node0")
-        # Nothing here outlives the machine's power.
+        # Durability across a crash of the host is not needed.
         self.go("etcd", "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
                 "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
                 "--listen-peer-urls", "http://127.0.0.1:2380")
@@ -64,7 +64,7 @@ class ControlPlane:
                 "--use-service-account-credentials", "--service-account-private-key-file", self.files["accounts"][0],
                 "--root-ca-file", self.authority.certificate)
         self.go("kube-scheduler", "--kubeconfig", self.files["scheduler"], "--leader-elect=false")
-        # Without it no pod can be created.
+        # Pods cannot be created before it exists.
         until("the account of pods", lambda: self.api.get("ServiceAccount", "default"))
 
     def start_api_server(self):

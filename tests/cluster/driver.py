@@ -1,7 +1,6 @@
-"""The GPUs' driver on a node, which is simulated, and the ways by which containers get at it.
+"""The simulated driver on a node, and the ways in which containers get it.
 
-Where NVIDIA's container toolkit has a runtime and a description of the GPUs (CDI), there is one of each here that
-do the same with the simulated driver.
+In place of those of NVIDIA's container toolkit there are a runtime and a CDI document with the simulated driver.
 """
 
 import json
@@ -11,7 +10,7 @@ import shutil
 HOME = "/opt/simgpu"
 RUNTIME = f"{HOME}/bin/nvidia-container-runtime"
 SIMGPU = f"{HOME}/bin/simgpu"
-# New at each boot, as what is in GPUs' memory is.
+# Made at each boot: the content of GPU memory does not outlive one.
 GPUS = "/run/simgpu/gpus"
 DOCUMENT = "/etc/cdi/nvidia.yaml"
 
@@ -38,7 +37,7 @@ def install(machine, preset):
 
 
 def document():
-    """What `nvidia-ctk cdi generate` would write: all GPUs with their driver."""
+    """The counterpart of the output of `nvidia-ctk cdi generate`: all GPUs with their driver."""
     mount = lambda path: {"hostPath": path, "containerPath": path, "options": ["rbind", "rw"]}
     return {
         "cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {

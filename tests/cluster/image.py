@@ -14,9 +14,9 @@ import tempfile
 
 from waiting import Failed
 
-# Programs of the stage; those that there are not yet come as soon as they are.
+# Programs of the stage: those required, and those packed where the stage has them.
 PROGRAMS = ("tranched", "tranche", "tranche-deviceplugin", "workload")
-LATER = ("tranche-dradriver",)
+OPTIONAL = ("tranche-dradriver",)
 PASSWD = "root:x:0:0::/:/bin/sh\ntranched:x:60878:60878::/:/bin/false\n"
 GROUP = "root:x:0:\ntranched:x:60878:\n"
 FOLDERS = ("usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "dev", "proc", "sys", "run", "tmp", "var")
@@ -41,8 +41,8 @@ def archive(stage, folder, names):
 
 
 def contents(stage):
-    """Files of the image: whence, and whither."""
-    programs = [stage / "bin" / name for name in PROGRAMS + tuple(it for it in LATER if (stage / "bin" / it).exists())]
+    """Sources of the files of the image, with their paths in it."""
+    programs = [stage / "bin" / name for name in PROGRAMS + tuple(it for it in OPTIONAL if (stage / "bin" / it).exists())]
     for program in programs:
         yield program, f"usr/bin/{program.name}"
     for path in sorted((stage / "lib/tranche").rglob("*")):
@@ -81,9 +81,9 @@ def fill(root, parts):
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, place)
         place.chmod(0o755)
-    # What debuggers want is most of a program that was built for tests.
-    subprocess.run(["strip", "--strip-debug", *(root / f"usr/bin/{name}" for name in PROGRAMS),
-                    root / "usr/lib/tranche/tranche-shepherd"], check=True)
+    # Debug information is most of the size.
+    programs = [root / f"usr/bin/{name}" for name in PROGRAMS + OPTIONAL] + [root / "usr/lib/tranche/tranche-shepherd"]
+    subprocess.run(["strip", "--strip-debug", *(program for program in programs if program.exists())], check=True)
     for name in subprocess.run([root / "usr/bin/busybox", "--list"], check=True, capture_output=True, text=True).stdout.split():
         if not (root / "usr/bin" / name).exists():
             (root / "usr/bin" / name).symlink_to("busybox")
@@ -102,7 +102,7 @@ def pack(root, place, names):
         return {"mediaType": f"application/vnd.oci.image.{media}", "digest": f"sha256:{digest}", "size": len(data)}
 
     layer_blob = blob("layer.v1.tar", layer.read_bytes())
-    # Who says nothing else sleeps, as the container does that holds a pod's namespaces.
+    # The default command sleeps, so that the image also serves as that of pod sandboxes.
     config = {"architecture": "amd64", "os": "linux", "config": {"Cmd": ["/usr/bin/busybox", "sleep", "2147483647"],
               "Env": ["PATH=/usr/bin"]}, "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",

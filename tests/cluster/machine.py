@@ -1,6 +1,6 @@
-"""The node: a machine with a root, a /var and processes of its own, whose power can be cut.
+"""The node's machine: private root, /var and processes, with a power switch.
 
-What is outside is its /usr, read-only. Its /run is fresh at each boot, its /var stays.
+Its /usr is the host's, read-only. Its /run is empty at each boot, its /var stays.
 """
 
 import os
@@ -14,8 +14,8 @@ from waiting import Failed, until
 NAME = "node-1"
 PROGRAMS = "/opt/cluster/bin"
 
-# Makes the machine's root of a folder and becomes its first process. The kernel's own settings that a kubelet insists
-# on belong to all machines: files stand before them, which say that they are as it wants them.
+# Makes the machine's root from a folder and becomes its first process. Kernel settings that a kubelet would change are
+# not namespaced, so files with the values that it expects are mounted over them.
 BOOT = r"""
 set -e
 folder=$1 programs=$2
@@ -43,7 +43,7 @@ ln -s /run var/run 2>/dev/null || true
 pivot_root . before
 umount -l before
 rmdir before
-# Mounts in pods' volumes have to reach the node, and the other way round.
+# Mounts propagate between the node and the volumes of pods, as systemd sets it up.
 mount --make-rshared /
 hostname "$3"
 exec python3 -c '
@@ -57,7 +57,7 @@ while True:
 """
 SYSCTL = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
           "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
-# What programs look up in /etc.
+# Files of /etc that programs need.
 KEPT = ("ld.so.cache", "passwd", "group", "nsswitch.conf", "hosts", "localtime")
 
 
@@ -76,7 +76,7 @@ class Machine:
         for name in KEPT:
             if pathlib.Path("/etc", name).exists():
                 shutil.copy(pathlib.Path("/etc", name), folder / "etc" / name)
-        # Pods get a copy of it; there are no names to look up.
+        # The kubelet copies it into pods. There is no name server.
         (folder / "etc/resolv.conf").touch()
 
     def file(self, path):
@@ -113,7 +113,7 @@ class Machine:
         os.kill(int(pid), 9)
         self.first.wait()
         self.first = None
-        # The bridge of pods' networks would be gone, too.
+        # The bridge of the pod network, too, would be gone.
         run("ip", "link", "delete", "cni0", check=False)
 
     def within(self):

@@ -1,4 +1,4 @@
-"""What a node of Kubernetes runs: containerd with runc, and the kubelet; and how containers get at the GPUs' driver."""
+"""The Kubernetes node: containerd with runc, and the kubelet."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ address = "{CONTAINERD}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{PAUSE}"
 [plugins.'io.containerd.cri.v1.runtime']
-# Root may lack the capability to protect a process more than itself is (CAP_SYS_RESOURCE).
+# Root may lack CAP_SYS_RESOURCE, without which an OOM score cannot be set below the own one.
 restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
@@ -45,7 +45,7 @@ PKI = "/etc/kubernetes/pki"
 
 
 class Node:
-    """Containers' and pods' part of a machine."""
+    """The programs on a machine that run pods."""
 
     def __init__(self, machine, control, cgroup, gpus="v100x8"):
         self.machine, self.control, self.cgroup, self.gpus = machine, control, cgroup, gpus
@@ -69,7 +69,7 @@ class Node:
             "failSwapOn": False,
             # The default is 10 s, and tests would wait as long for each change of what is allocatable.
             "nodeStatusUpdateFrequency": "1s",
-            # How full the disk is is this machine's affair.
+            # Free space on the host's disk is not under test.
             "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
         }
 
@@ -94,7 +94,7 @@ class Node:
             "--node-labels", "nvidia.com/gpu.present=true")
 
     def ready(self):
-        """Whether the API server has it that pods can run here."""
+        """True once the API server has the node as ready."""
         self.running["kubelet"].check()
         node = self.control.api.get("Node", NAME)
         conditions = node["status"].get("conditions", []) if node else []
@@ -124,5 +124,5 @@ class Node:
         return self.ctr("tasks", "exec", "--exec-id", f"exec-{time.monotonic_ns()}", identity, *command)
 
     def simgpu(self, *words):
-        """Has the simulated GPUs behave otherwise: simgpu("set", "--gpu", 0, "--lost", "on")."""
+        """Changes the simulated GPUs, such as simgpu("set", "--gpu", "0", "--lost", "on")."""
         return self.machine.run(driver.SIMGPU, *words, driver.GPUS)

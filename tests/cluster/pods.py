@@ -1,4 +1,4 @@
-"""Pods, claims and what becomes of them."""
+"""Pods and resource claims: their specifications, and waits for their states."""
 
 import json
 import time
@@ -57,7 +57,7 @@ def runs(api, name, patience=60):
 
 
 def reason(api, name):
-    """Why a pod is in its phase, by its status."""
+    """Reason and message of a pod's status."""
     status = api.get("Pod", name)["status"]
     return f"{status.get('reason', '')}: {status.get('message', '')}"
 

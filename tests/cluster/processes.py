@@ -1,4 +1,4 @@
-"""Programs that go on: each with a log, ended with the cluster."""
+"""Programs that run as long as the cluster, each with a log."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 class Program:
-    """A started program. It dies with the namespaces at the latest."""
+    """A started program. It ends with the namespaces at the latest."""
 
     def __init__(self, name, command, log, prefix=()):
         self.name, self.log = name, log
@@ -20,7 +20,7 @@ class Program:
         output.close()
 
     def check(self):
-        """True, or the failure that the program has ended, with the last that it said."""
+        """True, or a failure with the end of its log if the program has ended."""
         if self.process.poll() is not None:
             raise Failed(f"{self.name} ended ({self.process.returncode}):\n{tail(self.log)}")
         return True
@@ -36,7 +36,7 @@ def tail(log, lines=25):
 
 
 def run(*command, check=True, within=(), timeout=120):
-    """What a command prints. Its errors are part of the failure where it fails."""
+    """Standard output of a command. A failure contains standard error, too."""
     done = subprocess.run([*within, *map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=timeout, env={"PATH": PATHS, "HOME": os.environ.get("HOME", "/root")})
     if check and done.returncode != 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""runc, with the GPUs' driver in each container whose image or pod asks for it, as NVIDIA's runtime has it.
+"""A wrapper of runc that adds the GPU driver to containers with NVIDIA_VISIBLE_DEVICES, as NVIDIA's runtime does.
 
-Reads what to put into the container from the description of the GPUs, and does not know that they are simulated.
+Mounts and variables are those of the CDI document of the node.
 """
 
 import json
@@ -31,7 +31,7 @@ def inject(bundle):
 
 
 def bundle(words):
-    """Where `runc create` is told that the container is described; nothing for other commands."""
+    """Bundle folder of a `runc create` command; None for other commands."""
     if "create" not in words:
         return None
     for at, word in enumerate(words):

@@ -20,12 +20,12 @@ ALL = [*SHORT, slices.recovers, restarts.kubelet_restarts, restarts.power_cut,
        installation.labels, installation.dynamic, installation.no_driver, *CLAIMS]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
-    "dynamic": "the kubelet itself refuses pods before it asks the plugin, which counts its own refusals alone",
+    "dynamic": "the kubelet refuses most of these pods without a request to the plugin, which counts its own refusals alone",
 }
 
 
 class Bed:
-    """What tests are given."""
+    """The argument of each test: cluster, chart and helpers."""
 
     def __init__(self, cluster):
         self.cluster, self.api, self.node, self.machine = cluster, cluster.api, cluster.node, cluster.machine
@@ -33,12 +33,12 @@ class Bed:
         self.say = cluster.say
 
     def expect(self, truth, otherwise):
-        """What has to hold, with what is so where it does not."""
+        """Fails with `otherwise` unless the condition holds."""
         if not truth:
             raise Failed(otherwise)
 
     def clear(self):
-        """Removes what a failed test has left."""
+        """Removes the pods of a failed test."""
         pods = [pod["metadata"]["name"] for pod in self.api.list("Pod")]
         for pod in pods:
             self.api.delete("Pod", pod, grace=0)

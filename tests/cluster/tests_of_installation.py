@@ -1,4 +1,4 @@
-"""Ways to install the chart, and what a node without a driver shows."""
+"""Other values of the chart, and nodes without a driver."""
 
 import time
 
@@ -57,6 +57,6 @@ def dynamic(bed):
         bed.say(f"{phases.count('Running')} running, {len(failed)} failed, counted {counted:.0f}, events {len(events)}; {why}")
         pods.ends(bed.api, *names)
         bed.expect(counted >= len(failed), f"{len(failed)} pods failed, and the plugin counted {counted:.0f}")
-        bed.expect(events or not failed, "pods failed, and no event says so")
+        bed.expect(events or not failed, "pods failed, and there is no event")
     finally:
         bed.chart.uninstall()

@@ -1,4 +1,4 @@
-"""What pods live through."""
+"""Restarts of the kubelet and of the node."""
 
 import time
 
@@ -8,7 +8,7 @@ from waiting import until
 
 
 def kubelet_restarts(bed):
-    """Pods go on while the kubelet is away, and the plugin registers with the next one."""
+    """Pods continue while the kubelet restarts, and the plugin registers with the new one."""
     bed.api.create(pods.working("steady", "gpu-50"))
     pods.runs(bed.api, "steady")
     before = bed.api.get("Pod", "steady")["status"]["containerStatuses"][0]["containerID"]

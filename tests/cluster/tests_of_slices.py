@@ -1,11 +1,11 @@
-"""What pods get of GPUs by the device plugin."""
+"""Slices of pods through the device plugin."""
 
 import time
 
 import pods
 from waiting import holds_for, until
 
-# Two GPUs divided, so that what is left over can be seen.
+# Two GPUs are enough, and with few devices a full node is reached quickly.
 LAYOUT = {"gpus": [0, 1], "metrics": {"enabled": True}, "devicePlugin": {"config": "recovery_s = 8"}}
 OFFER = {"gpu-50": 2, "gpu-30": 2, "gpu-20": 2}
 V100_MIB = 32510
@@ -31,7 +31,6 @@ def shares(bed):
         bed.say(f"{name}: sees {seen} MiB, 20 GiB more: {report['beyond'][0] and report['beyond'][0]['error']}")
         bed.expect(seen == int(V100_MIB * share), f"{name} sees {seen} MiB of {V100_MIB}")
         bed.expect(report["beyond"][0] is not None, f"{name} was granted 20 GiB beyond its memory")
-    # A slice is known by its pod.
     until("every slice's process", lambda: [len(one["processes"]) for one in bed.chart.slices()] == [1, 1, 1])
 
 
@@ -52,7 +51,7 @@ def ends_at_release(bed):
     running = ["gpu-30", "gpu-20", "second", "third"]
     pods.ends(bed.api, *running)
     until("the offer", lambda: bed.chart.offers(**OFFER))
-    # The plugin ends the slices half a minute later.
+    # The plugin ends the slices half a minute after their pods.
     seen = []
     watch = lambda: seen.append(bed.node.allocatable()) or not bed.chart.slices()
     until("the end of the slices", watch, pause=0)

@@ -1,4 +1,4 @@
-"""What fails, and how to wait for what takes a while."""
+"""Failures, and waiting with a time limit."""
 
 import time
 
@@ -10,7 +10,7 @@ class Failed(Exception):
 
 
 def until(what, look, patience=PATIENCE_S, pause=0.05):
-    """Waits until look() is true and returns what it is; what was waited for in vain is named."""
+    """Waits until look() is true and returns its value. A failure names what did not come."""
     deadline = time.monotonic() + patience
     while not (seen := look()):
         if time.monotonic() > deadline:
@@ -20,7 +20,7 @@ def until(what, look, patience=PATIENCE_S, pause=0.05):
 
 
 def holds_for(seconds, look):
-    """Whether look() is true each time it is asked within so many seconds; ends with the first that is not."""
+    """Returns whether look() stays true for this many seconds; ends early if not."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not look():
