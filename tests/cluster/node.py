@@ -87,6 +87,14 @@ class Node:
         self.running["containerd"] = program
         until("containerd", lambda: program.check() and self.ctr("version", check=False).count("Version:") > 1)
 
+    def set_default_runtime(self, name):
+        """Restarts containerd with another default runtime, as NVIDIA's toolkit can configure it. Containers stay."""
+        self.machine.file("/etc/containerd/config.toml").write_text(
+            CONTAINERD_CONFIG.replace('default_runtime_name = "runc"', f'default_runtime_name = "{name}"'))
+        self.machine.run("pkill", "-x", "containerd")
+        self.running["containerd"].process.wait()
+        self.start_containerd()
+
     def start_kubelet(self):
         self.running["kubelet"] = self.machine.start(
             "kubelet", f"{PROGRAMS}/kubelet", "--config", "/etc/kubernetes/kubelet.yaml",

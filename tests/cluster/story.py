@@ -15,9 +15,10 @@ from waiting import Failed
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release]
 CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
           claims.parameters, claims.claims_storm, claims.claims_survive_power_cut, claims.lost_gpu_is_tainted]
-# The chart is installed in another way by each of the last.
+# From `labels` on, the chart is installed with other values.
 ALL = [*SHORT, slices.recovers, restarts.kubelet_restarts, restarts.power_cut,
-       installation.labels, installation.dynamic, installation.no_driver, *CLAIMS]
+       installation.labels, installation.dynamic, installation.default_runtime, installation.no_driver,
+       *CLAIMS]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
     "dynamic": "the kubelet refuses most of these pods without a request to the plugin, which counts its own refusals alone",

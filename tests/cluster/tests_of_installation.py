@@ -3,21 +3,35 @@
 import time
 
 import pods
-from tests_of_slices import LAYOUT
-from waiting import Failed, holds_for, until
+from tests_of_slices import LAYOUT, OFFER
+from waiting import until
 
-NO_DRIVER = {"driver": {"runtimeClassName": ""}}
+# Without a runtime class, the driver comes by the node's default runtime or not at all.
+NO_CLASS = {**LAYOUT, "driver": {"runtimeClassName": ""}, "verification": {"patience": 20}}
 FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/tranche"
 
 
 def no_driver(bed):
     """F1: without a driver the daemon's pod is not ready, and `helm install --wait` fails."""
-    status, said, seconds = bed.chart.install({**LAYOUT, **NO_DRIVER}, wait="25s", check=False)
-    unready = holds_for(15, lambda: not bed.chart.is_ready("tranched"))
-    bed.say(f"helm: status {status} after {seconds:.1f} s; the daemon's pod is {'not ' if unready else ''}ready")
+    bed.chart.uninstall()
+    status, output, seconds = bed.chart.install(NO_CLASS, check=False)
+    unready = not bed.chart.is_ready("tranched")
+    bed.say(f"helm: status {status} after {seconds:.1f} s: {output.splitlines()[0]}")
     bed.chart.uninstall()
     bed.expect(unready, "the daemon's pod is ready, and there is no driver")
-    bed.expect(status != 0, f"`helm install --wait` succeeded after {seconds:.1f} s: {said.splitlines()[:2]}")
+    bed.expect(status != 0, f"`helm install --wait` succeeded after {seconds:.1f} s: {output.splitlines()[:2]}")
+
+
+def default_runtime(bed):
+    """Without a runtime class the chart works where the node's default runtime brings the driver."""
+    bed.chart.uninstall()
+    bed.node.set_default_runtime("nvidia")
+    try:
+        bed.chart.install(NO_CLASS)
+        until("the offer", lambda: bed.chart.offers(**OFFER))
+    finally:
+        bed.chart.uninstall()
+        bed.node.set_default_runtime("runc")
 
 
 def labels(bed):
