@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tranche_kubelet::deviceplugin::device_plugin_server::DevicePluginServer;
 use tranche_kubelet::socket::{self, Identity};
@@ -34,7 +33,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Serves a profile at this path, replacing the socket of an earlier plugin.
     pub(crate) fn open(manager: Arc<ResourceManager>, profile: ProfileName, path: &Path) -> io::Result<Self> {
-        let calls = UnixListenerStream::new(socket::listen(path)?);
+        let calls = socket::listen(path)?;
         let identity = Identity::of(path).ok_or_else(|| io::Error::other("it is gone at once"))?;
         let (end, mut ended) = watch::channel(false);
         let listeners = Arc::new(AtomicUsize::new(0));

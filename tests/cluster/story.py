@@ -48,7 +48,7 @@ class Bed:
 
     def show(self):
         """Prints the end of the logs of daemon and plugin."""
-        for component in ("tranched", "deviceplugin"):
+        for component in ("tranched", "deviceplugin", "dradriver"):
             try:
                 print(f"--- {component}\n" + "\n".join(self.chart.logs(component).splitlines()[-10:]), flush=True)
             except Failed as failed:

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, MIB, Permille};
 use tranche_domain::view::{GpuView, NodeView};
@@ -36,9 +37,9 @@ pub(crate) fn memory(gpu: &GpuView) -> Bytes {
 pub(crate) fn device(node: &NodeView, gpu: &GpuView, ailment: Option<&Ailment>, domain: &str) -> Device {
     let memory = memory(gpu).get();
     let capacity = [
-        (MEMORY, shared(memory, MIB.get(), MIB.get())),
+        (MEMORY, shared(memory, MIB.get(), MIB.get(), quantity::of_bytes)),
         // Nothing is a part of it, too: a claim without compute runs when others do not.
-        (COMPUTE, shared(Permille::WHOLE.get().into(), 0, 1)),
+        (COMPUTE, shared(Permille::WHOLE.get().into(), 0, 1, quantity::of)),
     ];
     Device {
         name: name(gpu.uuid),
@@ -51,18 +52,15 @@ pub(crate) fn device(node: &NodeView, gpu: &GpuView, ailment: Option<&Ailment>, 
 }
 
 /// A capacity that claims have parts of: all of it by default.
-fn shared(value: u64, min: u64, step: u64) -> DeviceCapacity {
+fn shared(value: u64, min: u64, step: u64, written: impl Fn(u64) -> Quantity) -> DeviceCapacity {
     let range = CapacityRequestPolicyRange {
-        min: quantity::of(min),
-        max: Some(quantity::of(value)),
-        step: Some(quantity::of(step)),
+        min: written(min),
+        max: Some(written(value)),
+        step: Some(written(step)),
     };
-    let policy = CapacityRequestPolicy {
-        default: Some(quantity::of(value)),
-        valid_range: Some(range),
-        valid_values: None,
-    };
-    DeviceCapacity { value: quantity::of(value), request_policy: Some(policy) }
+    let policy =
+        CapacityRequestPolicy { default: Some(written(value)), valid_range: Some(range), valid_values: None };
+    DeviceCapacity { value: written(value), request_policy: Some(policy) }
 }
 
 fn attributes(node: &NodeView, gpu: &GpuView) -> BTreeMap<String, DeviceAttribute> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::Router;
 use tranche_kubelet::socket::{self, Identity};
 
@@ -32,7 +31,7 @@ impl ServedSocket {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        let calls = UnixListenerStream::new(socket::listen(path).map_err(failed)?);
+        let calls = socket::listen(path).map_err(failed)?;
         let identity = Identity::of(path).ok_or_else(|| failed(io::Error::other("it is gone at once")))?;
         let (end, ended) = oneshot::channel::<()>();
         let server = services.serve_with_incoming_shutdown(calls, async { drop(ended.await) });

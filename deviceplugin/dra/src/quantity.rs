@@ -60,6 +60,15 @@ fn decimal(text: &str) -> Option<(u128, u32)> {
     valid.then(|| Some((digits.parse().ok()?, u32::try_from(fraction.len()).ok()?)))?
 }
 
+/// Bytes as a quantity, in MiB where they are whole ones.
+pub(crate) fn of_bytes(bytes: u64) -> Quantity {
+    if bytes > 0 && bytes.is_multiple_of(1 << 20) {
+        Quantity(format!("{}Mi", bytes >> 20))
+    } else {
+        of(bytes)
+    }
+}
+
 /// A number as a quantity.
 pub(crate) fn of(number: u64) -> Quantity {
     Quantity(number.to_string())
@@ -106,6 +115,7 @@ mod tests {
         #[test]
         fn any_number_is_read_back(number in 0..=999_999_999_999_999_999u64) {
             prop_assert_eq!(whole(&of(number)), Some(number));
+            prop_assert_eq!(whole(&of_bytes(number)), Some(number));
         }
 
         #[test]

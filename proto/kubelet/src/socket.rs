@@ -8,7 +8,10 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::{Channel, Endpoint, Uri};
+use tranche_authority::LenientAuthority;
 
 /// Time limit of an answer; the kubelet waits for the plugin meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,13 +70,19 @@ impl Identity {
     }
 }
 
+/// Connections that a socket takes, whatever authority their clients name.
+pub type Connections = BoxedConnections<io::Result<LenientAuthority<UnixStream>>>;
+
+type BoxedConnections<T> = std::pin::Pin<Box<dyn Stream<Item = T> + Send>>;
+
 /// Listens at this path, replacing the socket of an earlier plugin.
 ///
 /// # Errors
 /// If a file is there that is no socket, or the directory does not take one.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
+pub fn listen(path: &Path) -> io::Result<Connections> {
     remove(path)?;
-    UnixListener::bind(path)
+    let connections = UnixListenerStream::new(UnixListener::bind(path)?);
+    Ok(Box::pin(connections.map(|stream| stream.map(LenientAuthority::new))))
 }
 
 /// Removes a file if it is a socket.

@@ -9,7 +9,8 @@ use architecture::Workspace;
 const EDGES: &[(&str, &[&str])] = &[
     // Interfaces between two processes.
     ("tranche-rpc", &["tranche-domain"]),
-    ("tranche-kubelet", &[]),
+    ("tranche-kubelet", &["tranche-authority"]),
+    ("tranche-authority", &[]),
     ("tranche-shm", &[]),
     // The daemon and its command line.
     ("tranche-domain", &[]),
@@ -40,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "tranche-agent",
         &[
+            "tranche-authority",
             "tranche-cdi",
             "tranche-config",
             "tranche-domain",

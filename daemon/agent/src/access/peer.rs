@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tonic::transport::server::Connected;
+use tranche_authority::LenientAuthority;
 
 use super::caller::Caller;
 use super::connections::ConnectionPermit;
@@ -15,7 +16,7 @@ use super::connections::ConnectionPermit;
 /// The connection; dropping it frees its permit.
 #[derive(Debug)]
 pub(crate) struct PeerConnection {
-    stream: UnixStream,
+    stream: LenientAuthority<UnixStream>,
     caller: Caller,
     /// Resolves when the permit is given to another connection.
     evicted: oneshot::Receiver<()>,
@@ -23,16 +24,16 @@ pub(crate) struct PeerConnection {
 }
 
 impl PeerConnection {
-    pub(super) const fn new(
+    pub(super) fn new(
         stream: UnixStream,
         caller: Caller,
         place: ConnectionPermit,
         evicted: oneshot::Receiver<()>,
     ) -> Self {
-        Self { stream, caller, evicted, _place: place }
+        Self { stream: LenientAuthority::new(stream), caller, evicted, _place: place }
     }
 
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut UnixStream> {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut LenientAuthority<UnixStream>> {
         Pin::new(&mut self.get_mut().stream)
     }
 }
