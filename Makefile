@@ -166,7 +166,7 @@ kubelet: build ## Tests with the device manager of a real kubelet (about a minut
 kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
 	@$(KUBELET) build
 
-cluster: build ## The chart in a real Kubernetes cluster of one node: fractions, waiting and releases (wants root and cluster-build)
+cluster: build ## The chart in a real Kubernetes cluster of one node: fractions, waiting, claims, a power cut (wants root and cluster-build)
 	@$(CLUSTER) short
 
 test-cluster: build cluster-build ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
@@ -194,7 +194,8 @@ chaos: build ## Kill daemons at every step, fill disks, tear files, set clocks, 
 	$(CARGO) build -p chaos
 	TRANCHE_STAGE=$(abspath $(STAGE)) $(TARGET)/debug/chaos --deaths $(or $(DEATHS),600) --cycles $(or $(CYCLES),10000) --seed $(or $(SEED),1) --report target/report/chaos.json
 
-stress: build ## Kill tenants and daemons at every step, 30000 times (DEATHS=N, SEED=N)
+stress: build ## Kill tenants and daemons at every step, 30000 times, and promise each GPU to 10000 claims (DEATHS=N, SEED=N, CLAIMS=N)
+	CLAIMS=$(or $(CLAIMS),10000) TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test -p fakekubelet --test claims -- --nocapture double_promises
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
 
 hostile: build ## Write hostile bytes into live usage regions beside an honest neighbour (MINUTES=10, SEED=N)

@@ -12,11 +12,13 @@ from chart import Chart
 from cluster import TREE
 from waiting import Failed
 
-SHORT = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release]
 CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
           claims.parameters, claims.claims_storm, claims.claims_survive_power_cut, claims.lost_gpu_is_tainted]
+SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
+         claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
 # From `labels` on, the chart is installed with other values.
-ALL = [*SHORT, slices.recovers, restarts.kubelet_restarts, restarts.power_cut,
+ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
+       restarts.kubelet_restarts, restarts.power_cut,
        installation.labels, installation.dynamic, installation.default_runtime, installation.no_driver,
        *CLAIMS]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.

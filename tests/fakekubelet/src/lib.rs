@@ -1,4 +1,4 @@
-//! The device plugin between a simulated kubelet and a simulated daemon, in one process.
+//! Neighbours of the kubelet's adapters: a kubelet, a daemon and an API server, all simulated.
 //!
 //! A test sets the behaviour of both.
 //!
@@ -10,6 +10,7 @@
 // A harness fails a test by panicking, with a sentence.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used)]
 
+pub mod apiserver;
 mod daemon;
 mod kubelet;
 mod node;
