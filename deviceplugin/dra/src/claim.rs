@@ -16,7 +16,7 @@ use crate::quantity;
 /// First part of the names of the driver's slices.
 const PREFIX: &str = "dra-";
 
-/// ClaimPart of a claim: the devices of one request, which are one slice.
+/// Part of a claim: the devices of one request, which are one slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimPart {
     pub(crate) slice: SliceName,

@@ -18,7 +18,7 @@ use crate::metrics::DriverCounters;
 /// Prefix of the CDI device of a slice; the daemon writes its description.
 pub(crate) const CDI_KIND: &str = "tranche.dev/slice=";
 
-/// DraDriver of this node.
+/// Client of daemon and API server that turns claims into slices.
 #[derive(Debug)]
 pub(crate) struct DraDriver {
     pub(crate) config: DriverConfig,

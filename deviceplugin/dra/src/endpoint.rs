@@ -1,4 +1,4 @@
-//! DriverSockets with their servers.
+//! Sockets with their servers.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ pub(crate) struct DriverCounters {
 }
 
 impl DriverCounters {
-    /// DriverCounters at zero for all label values, so that the first increase is visible as one.
+    /// Counters at zero for all label values, so that the first increase is visible as one.
     pub(crate) fn new() -> Self {
         let counters = Self {
             prepares: Family::default(),

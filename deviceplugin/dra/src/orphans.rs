@@ -15,7 +15,7 @@ use tranche_kubelet::socket;
 use crate::claim;
 use crate::driver::{CDI_KIND, DraDriver};
 
-/// ClaimService of one answer.
+/// Claims of one answer.
 const PAGE: u32 = 500;
 
 /// Ends slices whose claims are gone, or were given to another node. `node` is from before the claims are read, so that

@@ -1,4 +1,4 @@
-//! SliceParameters of a slice, as a DeviceClass or a claim gives them to the driver.
+//! Parameters of a slice, as a DeviceClass or a claim gives them to the driver.
 
 use k8s_openapi::api::resource::v1::DeviceAllocationConfiguration;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use tranche_domain::units::Permille;
 pub(crate) const API_VERSION: &str = "gpu.tranche.dev/v1";
 pub(crate) const KIND: &str = "SliceParameters";
 
-/// SliceParameters of a slice beside its size; what is absent has the daemon's default.
+/// Parameters of a slice beside its size; what is absent has the daemon's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SliceParameters {
     pub(crate) mode: Option<ComputeMode>,
@@ -46,7 +46,7 @@ pub(crate) enum BadSliceParameters {
 }
 
 impl SliceParameters {
-    /// SliceParameters of one request: those of its class first, replaced field by field by those of the claim.
+    /// Parameters of one request: those of its class, replaced field by field by the claim's.
     pub(crate) fn of(
         driver: &str,
         request: &str,

@@ -42,7 +42,7 @@ pub(crate) fn node(gpus: u8) -> NodeView {
     view.try_into().expect("the test's node makes sense")
 }
 
-/// ClaimPart of a GPU for a request.
+/// Part of a GPU for a request.
 pub(crate) fn result(request: &str, gpu: u8, memory: u64, compute: u64) -> DeviceRequestAllocationResult {
     let consumed = [(MEMORY, memory), (COMPUTE, compute)];
     let consumed = consumed.map(|(name, amount)| (name.to_owned(), quantity::of(amount)));

@@ -12,7 +12,9 @@ const HEADERS: u8 = 1;
 /// Flags of such a frame.
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// Longest header block that is held until it is whole: the largest frame unless a server allows larger ones.
+/// Longest header block that is held until it is whole, in bytes.
+///
+/// It is that of the largest frame, unless a server allows larger ones.
 const LONGEST_BLOCK: usize = 16 * 1024;
 
 /// A client's bytes on their way to the server.
@@ -29,7 +31,7 @@ pub(crate) struct Frames {
 /// Content of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// So many bytes that are passed on as they are.
+    /// Bytes that are passed on as they are, by their number.
     Plain(usize),
     /// A frame's header, of which a part is held.
     Header,
@@ -57,7 +59,7 @@ impl Frames {
         count > 0
     }
 
-    /// Releases what is held, as the client sends no more. Returns false if nothing is.
+    /// Releases what is held at the client's end. Returns false if nothing is.
     pub(crate) fn end(&mut self) -> bool {
         self.ready.append(&mut self.held);
         !self.ready.is_empty()
@@ -85,7 +87,7 @@ impl Frames {
         }
     }
 
-    /// Goes on after the expected bytes.
+    /// Interprets the expected bytes, and sets what follows them.
     fn complete(&mut self) {
         self.expected = match self.expected {
             Expected::Plain(_) => Expected::Header,

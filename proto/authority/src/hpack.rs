@@ -1,13 +1,9 @@
-//! Fields of a header block (RFC 7541, section 6): only their lengths matter, and the value of `:authority`.
+//! Fields of a header block (RFC 7541, section 6), by their lengths, and the value of `:authority`.
 
-use crate::huffman;
+use crate::huffman::{self, RIGHT, WRONG};
 
 /// Index of the name `:authority` in the static table.
 const AUTHORITY: usize = 1;
-/// Characters that are in paths and never in an authority, and the one in their place. All have codes of six bits, so a
-/// value that is compressed keeps its length, too.
-pub(crate) const WRONG: [u8; 2] = *b"%/";
-pub(crate) const RIGHT: u8 = b'-';
 
 /// Replaces characters in each `:authority` that the block has literally. What is malformed is left to the server.
 pub(crate) fn mend(block: &mut [u8]) {
@@ -59,7 +55,7 @@ fn string(block: &[u8], at: usize) -> Option<Place> {
     Some(Place { begin, end, compressed })
 }
 
-/// Integer whose first byte has a prefix of so many bits (section 5.1), and the place after it.
+/// Integer whose first byte has a prefix of that length in bits (section 5.1), and the place after it.
 fn integer(block: &[u8], at: usize, prefix: u32) -> Option<(usize, usize)> {
     let most = (1usize << prefix) - 1;
     let mut value = usize::from(*block.get(at)?) & most;

@@ -1,9 +1,12 @@
 //! Huffman's code of header values (RFC 7541, appendix B).
 //!
 //! The code is canonical: codes of a length are consecutive numbers, and follow on the shorter ones. So the number of codes
-//! of each length tells where a code ends.
+//! of each length gives the end of a code.
 
-use crate::hpack::{RIGHT, WRONG};
+/// Characters that are in paths and never in an authority, and the one in their place. All have codes of six bits, so a
+/// value that is compressed keeps its length, too.
+pub(crate) const WRONG: [u8; 2] = *b"%/";
+pub(crate) const RIGHT: u8 = b'-';
 
 /// Length of codes in bits, and their number.
 const LENGTHS: [(u32, u64); 21] = [

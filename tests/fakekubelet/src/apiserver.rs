@@ -26,9 +26,9 @@ pub struct ApiServer {
 
 #[derive(Debug, Default)]
 struct Objects {
-    /// Claims by name.
+    /// Claims of the namespace `default`.
     claims: BTreeMap<String, Value>,
-    /// ResourceSlices by name.
+    /// Content of the pools.
     slices: BTreeMap<String, Value>,
 }
 
@@ -36,7 +36,7 @@ type Shared = State<Arc<Mutex<Objects>>>;
 type Answer = Result<Json<Value>, (StatusCode, Json<Value>)>;
 
 impl ApiServer {
-    /// Starts without claims.
+    /// Serves at a port of its own, over HTTP.
     pub async fn start() -> Self {
         let objects = Arc::new(Mutex::new(Objects::default()));
         let resource = "/apis/resource.k8s.io/v1";
@@ -81,7 +81,7 @@ impl ApiServer {
         self.objects.lock().unwrap().claims.insert(name.into(), claim);
     }
 
-    /// Removes a claim.
+    /// Removes a claim, as after the end of its pod.
     pub fn forget(&self, name: &str) {
         self.objects.lock().unwrap().claims.remove(name);
     }

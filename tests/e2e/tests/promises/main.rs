@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod authority;
 mod bad_input;
 mod caps;
 mod chaos;
