@@ -176,6 +176,32 @@ def claims_survive_power_cut(bed):
     ended(bed, *(name for name in listed() if name.startswith("storm-")))
 
 
+def profiles_are_resources(bed):
+    """Pods request profiles in their limits, without claims: any mixture that fits is on a GPU, and the rest waits."""
+    bed.clear()
+    profiles = [{"name": f"gpu-{percent}", "fraction": percent / 100} for percent in (50, 30, 20)]
+    bed.chart.install({**DRA, "dra": {**DRA["dra"], "profiles": profiles, "profileGpus": [0]}})
+    until("the parts", lambda: sum("gpu-50" in name for name in pods.devices(bed.api).get("node-1", {})) == 2)
+    names = {"a": 50, "b": 30, "c": 20}
+    for name, percent in names.items():
+        bed.api.create(pods.working(name, f"gpu-{percent}"))
+    for name, percent in names.items():
+        pods.runs(bed.api, name)
+        seen = pods.report(bed.api, name)["device"]["total_bytes"] >> 20
+        bed.expect(seen == V100_MIB * percent // 100, f"{name} sees {seen} MiB of {V100_MIB}")
+    bed.api.create(pods.working("d", "gpu-20"))
+    bed.expect(holds_for(3, lambda: pods.phase(bed.api, "d") == "Pending"), "the fourth is pending")
+    bed.api.delete("Pod", "b")
+    pods.runs(bed.api, "d")
+    # The other GPUs take claims of any size.
+    working(bed, "any", 123)
+    pods.runs(bed.api, "any")
+    pods.ends(bed.api, "a", "b", "c", "d", "any")
+    ended(bed, "any")
+    bed.expect(not bed.chart.slices(), f"slices are left: {bed.chart.slices()}")
+    bed.chart.install(DRA)
+
+
 def lost_gpu_is_tainted(bed):
     """A lost GPU has a taint until it has been well for recovery_s (4 s here), and no claim comes to it."""
     def taints():

@@ -119,8 +119,30 @@ metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.met
 {{- if .Values.dra.gpus }}
 gpus = [{{ range $at, $gpu := .Values.dra.gpus }}{{ if $at }}, {{ end }}{{ if kindIs "string" $gpu }}{{ $gpu | quote }}{{ else }}{{ $gpu | int64 }}{{ end }}{{ end }}]
 {{- end }}
+{{- if .Values.dra.profileGpus }}
+profile_gpus = [{{ range $at, $gpu := .Values.dra.profileGpus }}{{ if $at }}, {{ end }}{{ if kindIs "string" $gpu }}{{ $gpu | quote }}{{ else }}{{ $gpu | int64 }}{{ end }}{{ end }}]
+{{- end }}
 {{- with .Values.dra.config }}
 {{ . }}
+{{- end }}
+{{- range .Values.dra.profiles }}
+
+[[profile]]
+name = {{ .name | quote }}
+permille = {{ round (mulf (.fraction | float64) 1000.0) 0 | int }}
+{{- end }}
+{{- end }}
+
+{{/* Parameters of a DeviceClass's slices. */}}
+{{- define "tranche.dra.parameters" -}}
+{{- with .Values.dra.parameters -}}
+config:
+  - opaque:
+      driver: {{ $.Values.dra.driverName }}
+      parameters:
+        apiVersion: gpu.tranche.dev/v1
+        kind: SliceParameters
+        {{- toYaml . | nindent 8 }}
 {{- end }}
 {{- end }}
 

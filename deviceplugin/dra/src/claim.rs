@@ -11,6 +11,7 @@ use tranche_domain::units::{Bytes, MIB, Permille};
 
 use crate::device::{self, COMPUTE, MEMORY};
 use crate::parameters::{BadSliceParameters, SliceParameters};
+use crate::profile::{self, PartProfile};
 use crate::quantity;
 
 /// First part of the names of the driver's slices.
@@ -68,6 +69,7 @@ pub(crate) enum BadClaim {
 pub(crate) struct OwnPool<'a> {
     pub(crate) driver: &'a str,
     pub(crate) pool: &'a str,
+    pub(crate) profiles: &'a [PartProfile],
 }
 
 /// Slices of a claim, in the order of its allocation. None if nothing of it is this driver's.
@@ -131,13 +133,20 @@ impl ClaimPart {
         let mut sizes = BTreeSet::new();
         let mut gpus = Vec::new();
         for result in results {
-            let gpu = device::gpu(&result.device).filter(|_| result.pool == scope.pool);
-            gpus.push(gpu.ok_or_else(|| BadClaim::Foreign {
+            let foreign = || BadClaim::Foreign {
                 request: request.clone(),
                 device: result.device.clone(),
                 pool: result.pool.clone(),
-            })?);
-            sizes.insert(size(&request, result)?);
+            };
+            let is_ours = result.pool == scope.pool;
+            // Part of a profile's size, or of the size that was requested.
+            if let Some((gpu, profile)) = profile::parse(&result.device, scope.profiles).filter(|_| is_ours) {
+                gpus.push(gpu);
+                sizes.insert(profile.size(*capacities.get(&gpu).ok_or_else(foreign)?));
+            } else {
+                gpus.push(device::gpu(&result.device).filter(|_| is_ours).ok_or_else(foreign)?);
+                sizes.insert(size(&request, result)?);
+            }
         }
         let (Some((memory, compute)), 1) = (sizes.first().copied(), sizes.len()) else {
             return Err(BadClaim::Uneven(request));
@@ -218,7 +227,7 @@ mod tests {
     }
 
     fn read(results: Vec<DeviceRequestAllocationResult>) -> Result<Vec<ClaimPart>, BadClaim> {
-        parts(&claim(UID, results), OwnPool { driver: DRIVER, pool: NODE }, &capacities())
+        parts(&claim(UID, results), OwnPool { driver: DRIVER, pool: NODE, profiles: &[] }, &capacities())
     }
 
     #[test]
@@ -248,10 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn part_of_a_profile_has_its_size() {
+        let profiles = [PartProfile::new("gpu-50".into(), 500).unwrap()];
+        let scope = OwnPool { driver: DRIVER, pool: NODE, profiles: &profiles };
+        let device = |ordinal| format!("{}-gpu-50-{ordinal}", device::name(node(1).gpus[0].uuid));
+        let result = |ordinal| DeviceRequestAllocationResult {
+            device: device(ordinal),
+            consumed_capacity: None,
+            ..result("a", 0, 0, 0)
+        };
+        let read = |results| parts(&claim(UID, results), scope, &capacities());
+        let request = read(vec![result(1)]).unwrap()[0].slice_request();
+        assert_eq!(request.share, Share::Memory(Bytes::mib(16255)));
+        assert_eq!(request.compute, Permille::try_from(500).ok());
+        assert_eq!(read(vec![result(0), result(1)]), Err(BadClaim::SameGpu("a".into())));
+        assert!(matches!(read(vec![result(2)]), Err(BadClaim::Foreign { .. })));
+    }
+
+    #[test]
     fn what_is_no_slice_is_refused() {
         let none = claim(UID, Vec::new());
         let unallocated = ResourceClaim { status: None, ..none.clone() };
-        let scope = OwnPool { driver: DRIVER, pool: NODE };
+        let scope = OwnPool { driver: DRIVER, pool: NODE, profiles: &[] };
         assert_eq!(parts(&unallocated, scope, &capacities()), Err(BadClaim::NotAllocated));
         assert_eq!(parts(&none, scope, &capacities()), Ok(Vec::new()));
         let bad_uid = claim("../../etc", vec![result("a", 0, HALF, 500)]);

@@ -9,6 +9,8 @@ use tranche_domain::id::GpuSelector;
 use tranche_domain::view::GpuView;
 use tranche_exposition::Address;
 
+use crate::profile::PartProfile;
+
 /// Default name of the driver.
 const DRIVER: &str = "gpu.tranche.dev";
 /// Default time for which a GPU that failed has to work before it takes claims again.
@@ -31,6 +33,10 @@ pub(crate) struct DriverConfig {
     pub(crate) metrics: Address,
     /// GPUs to publish. Default: all.
     pub(crate) gpus: Option<Vec<GpuSelector>>,
+    /// Sizes of parts. Default: none, and claims have sizes of their own.
+    pub(crate) profiles: Vec<PartProfile>,
+    /// GPUs that are offered in parts of these sizes alone. Default: all, if there are profiles.
+    profile_gpus: Option<Vec<GpuSelector>>,
     /// Faults that keep no claim off a GPU, beside those that programs cause. Default: none.
     pub(crate) ignored_xids: Vec<u64>,
     /// Time for which a GPU that failed has to work before it takes claims again. Default: a minute.
@@ -49,6 +55,15 @@ struct ConfigDocument {
     gpus: Option<Vec<GpuName>>,
     ignored_xids: Option<Vec<u64>>,
     recovery_s: Option<u64>,
+    profile_gpus: Option<Vec<GpuName>>,
+    #[serde(default)]
+    profile: Vec<ProfileTable>,
+}
+
+#[derive(Deserialize)]
+struct ProfileTable {
+    name: String,
+    permille: u32,
 }
 
 /// An index or a UUID.
@@ -71,7 +86,7 @@ pub(crate) enum BadDriverConfig {
 impl DriverConfig {
     /// Reads a configuration file.
     pub(crate) fn read(path: &Path) -> Result<Self, BadDriverConfig> {
-        Self::understand(tranche_config::read(path, &Keys::of::<ConfigDocument>())?, path)
+        Self::understand(tranche_config::read(path, &keys())?, path)
     }
 
     fn understand(document: ConfigDocument, path: &Path) -> Result<Self, BadDriverConfig> {
@@ -94,7 +109,16 @@ impl DriverConfig {
                 text.parse().map_err(|why| bad(format!("gpus: {why}, nor an index such as 0")))
             }
         };
-        let gpus = document.gpus.map(|all| all.into_iter().map(selector).collect::<Result<_, _>>());
+        let selectors = |all: Option<Vec<GpuName>>| {
+            all.map(|all| all.into_iter().map(selector).collect::<Result<Vec<_>, _>>()).transpose()
+        };
+        let profile = |table: ProfileTable| PartProfile::new(table.name, table.permille).map_err(bad);
+        let profiles: Vec<_> = document.profile.into_iter().map(profile).collect::<Result<_, _>>()?;
+        let mut names: Vec<_> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(bad(format!("profile {} is there twice", pair[0])));
+        }
         Ok(Self {
             driver,
             node,
@@ -102,7 +126,9 @@ impl DriverConfig {
             kubelet_dir: document.kubelet_dir.unwrap_or_else(|| "/var/lib/kubelet".into()),
             log: document.log.unwrap_or_else(|| "info".into()),
             metrics: document.metrics.unwrap_or(Address::Off),
-            gpus: gpus.transpose()?,
+            gpus: selectors(document.gpus)?,
+            profile_gpus: selectors(document.profile_gpus)?,
+            profiles,
             ignored_xids: document.ignored_xids.unwrap_or_default(),
             recovery: Duration::from_secs(document.recovery_s.unwrap_or(RECOVERY_S)),
         })
@@ -110,9 +136,12 @@ impl DriverConfig {
 
     /// Tests if the driver publishes this GPU.
     pub(crate) fn is_ours(&self, gpu: &GpuView) -> bool {
-        let named =
-            |one: &GpuSelector| [GpuSelector::Index(gpu.index), GpuSelector::Uuid(gpu.uuid)].contains(one);
-        self.gpus.as_ref().is_none_or(|gpus| gpus.iter().any(named))
+        self.gpus.as_ref().is_none_or(|gpus| names(gpus, gpu))
+    }
+
+    /// Tests if this GPU is offered in parts of the profiles' sizes.
+    pub(crate) fn has_profiles(&self, gpu: &GpuView) -> bool {
+        !self.profiles.is_empty() && self.profile_gpus.as_ref().is_none_or(|gpus| names(gpus, gpu))
     }
 
     /// Socket of the driver's services.
@@ -129,6 +158,14 @@ impl DriverConfig {
     pub(crate) fn pod_resources_socket(&self) -> PathBuf {
         self.kubelet_dir.join("pod-resources").join("kubelet.sock")
     }
+}
+
+fn keys() -> Keys {
+    Keys::of::<ConfigDocument>().and::<ProfileTable>("profile")
+}
+
+fn names(gpus: &[GpuSelector], gpu: &GpuView) -> bool {
+    gpus.iter().any(|one| [GpuSelector::Index(gpu.index), GpuSelector::Uuid(gpu.uuid)].contains(one))
 }
 
 fn is_subdomain(text: &str, longest: usize) -> bool {
@@ -151,7 +188,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<DriverConfig, BadDriverConfig> {
         let path = Path::new("t.toml");
-        DriverConfig::understand(tranche_config::parse(text, path, &Keys::of::<ConfigDocument>())?, path)
+        DriverConfig::understand(tranche_config::parse(text, path, &keys())?, path)
     }
 
     #[test]
@@ -171,6 +208,10 @@ mod tests {
             ("node = 'n'\ngpus = ['x']", "\"x\""),
             ("node = 'n'\ngpus = [-1]", "gpus"),
             ("node = 'n'\nrecovery_s = 'x'", "recovery_s"),
+            ("node = 'n'\n[[profile]]\nname = 'a'", "permille"),
+            ("node = 'n'\n[[profile]]\nname = 'a'\npermille = 0", "1 to 1000"),
+            ("node = 'n'\n[[profile]]\nname = 'a'\npermil = 1", "permil"),
+            ("node = 'n'\nprofile = [{name = 'a', permille = 1}, {name = 'a', permille = 2}]", "twice"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -63,12 +63,13 @@ fn shared(value: u64, min: u64, step: u64, written: impl Fn(u64) -> Quantity) ->
     DeviceCapacity { value: written(value), request_policy: Some(policy) }
 }
 
+/// An attribute, cut to the API's limit for text.
+pub(crate) fn text(text: &str) -> DeviceAttribute {
+    let string = text.chars().take(64).collect::<String>();
+    DeviceAttribute { string: Some(string), ..DeviceAttribute::default() }
+}
+
 fn attributes(node: &NodeView, gpu: &GpuView) -> BTreeMap<String, DeviceAttribute> {
-    let text = |text: &str| {
-        // The API's limit for text.
-        let string = text.chars().take(64).collect::<String>();
-        DeviceAttribute { string: Some(string), ..DeviceAttribute::default() }
-    };
     let number = |int: i64| DeviceAttribute { int: Some(int), ..DeviceAttribute::default() };
     let version = |version| DeviceAttribute { version: Some(version), ..DeviceAttribute::default() };
     let is = |bool| DeviceAttribute { bool: Some(bool), ..DeviceAttribute::default() };

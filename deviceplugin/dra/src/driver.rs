@@ -94,7 +94,8 @@ impl DraDriver {
         let _turn = self.turn.lock().await;
         let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
         let node = self.daemon.node().await.map_err(failed)?;
-        let scope = OwnPool { driver: &self.config.driver, pool: &self.config.node };
+        let scope =
+            OwnPool { driver: &self.config.driver, pool: &self.config.node, profiles: &self.config.profiles };
         let capacities = node.gpus.iter().map(|gpu| (gpu.uuid, device::memory(gpu))).collect();
         let parts = claim::parts(&object, scope, &capacities)
             .map_err(|cause| ClaimError::Bad { claim: named(claim), cause })?;

@@ -1,13 +1,13 @@
 //! Publication of the pool at the API server.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{ResourcePool, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::config::DriverConfig;
-use crate::pool;
+use crate::pool::{self, PoolPart};
 
 /// Publisher of this node's pool.
 #[derive(Clone, Debug)]
@@ -28,14 +28,13 @@ impl Publisher {
         }
     }
 
-    /// Makes the published pool one of these devices. Returns true if it was another.
-    pub(crate) async fn publish(&self, devices: &[Device]) -> Result<bool, kube::Error> {
+    /// Makes the published pool one with this content. Returns true if it was another.
+    pub(crate) async fn publish(&self, wanted: Vec<PoolPart>) -> Result<bool, kube::Error> {
         let selector = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let published = self.slices.list(&ListParams::default().fields(&selector)).await?.items;
         let mut published: Vec<_> =
             published.into_iter().filter(|slice| slice.spec.pool.name == self.node).collect();
         published.sort_by_key(ResourceExt::name_any);
-        let wanted = pool::divide(devices);
         if pool::is_published(&published, &wanted) {
             return Ok(false);
         }
@@ -48,10 +47,11 @@ impl Publisher {
             generation: generation.saturating_add(1),
             resource_slice_count: count,
         };
-        for (index, devices) in wanted.iter().enumerate() {
-            self.write(published.get(index), index, devices, &pool, &owner).await?;
+        let kept = wanted.len();
+        for (index, part) in wanted.into_iter().enumerate() {
+            self.write(published.get(index), index, part, &pool, &owner).await?;
         }
-        for slice in published.iter().skip(wanted.len()) {
+        for slice in published.iter().skip(kept) {
             self.slices.delete(&slice.name_any(), &DeleteParams::default()).await?;
         }
         Ok(true)
@@ -61,15 +61,17 @@ impl Publisher {
         &self,
         before: Option<&ResourceSlice>,
         index: usize,
-        devices: &[Device],
+        part: PoolPart,
         pool: &ResourcePool,
         owner: &OwnerReference,
     ) -> Result<(), kube::Error> {
+        let (devices, shared_counters) = part.fields();
         let spec = ResourceSliceSpec {
             driver: self.driver.clone(),
             node_name: Some(self.node.clone()),
             pool: pool.clone(),
-            devices: Some(devices.to_vec()),
+            devices,
+            shared_counters,
             ..ResourceSliceSpec::default()
         };
         let Some(before) = before else {

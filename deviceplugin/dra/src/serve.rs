@@ -9,20 +9,22 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Server;
-use tranche_domain::view::NodeView;
+use tranche_domain::view::{GpuView, NodeView};
 use tranche_exposition::{BoundListener, ListenError};
 use tranche_kubelet::dra::dra_plugin_server::DraPluginServer;
 use tranche_kubelet::drahealth as health;
 use tranche_kubelet::drahealth::dra_resource_health_server::DraResourceHealthServer;
 use tranche_kubelet::pluginregistration::registration_server::RegistrationServer;
 
-use crate::condition::GpuConditions;
+use crate::condition::{Ailment, GpuConditions};
 use crate::config::DriverConfig;
 use crate::device;
 use crate::driver::DraDriver;
 use crate::endpoint::ServedSocket;
 use crate::metrics::DriverFigures;
 use crate::orphans;
+use crate::pool::{self, PoolPart};
+use crate::profile;
 use crate::publisher::Publisher;
 use crate::service::{ClaimService, HealthService, RegistrationService, SharedHealth};
 
@@ -149,7 +151,7 @@ struct LookState {
     conditions: GpuConditions,
     health: watch::Sender<SharedHealth>,
     told: Option<Instant>,
-    published: Vec<k8s_openapi::api::resource::v1::Device>,
+    published: Vec<PoolPart>,
     compared: Option<Instant>,
     swept: Option<Instant>,
     complaints: LoggedProblems,
@@ -181,20 +183,18 @@ impl LookState {
     }
 
     async fn publish(&mut self, node: &NodeView) {
-        let domain = &self.driver.config.driver;
-        let devices = self.conditions.gpus().map(|(gpu, ailment)| device::device(node, gpu, ailment, domain));
-        let devices: Vec<_> = devices.collect();
-        if self.published == devices && !is_due(self.compared, COMPARE) {
+        let content = self.content(node);
+        if self.published == content && !is_due(self.compared, COMPARE) {
             return;
         }
-        match self.publisher.publish(&devices).await {
+        match self.publisher.publish(content.clone()).await {
             Ok(changed) => {
                 self.complaints.over("publication");
                 if changed || self.compared.is_none() {
                     self.driver.counters.publication(true);
-                    tracing::info!(devices = devices.len(), "the node's GPUs are published");
+                    tracing::info!(gpus = self.conditions.gpus().count(), "the node's GPUs are published");
                 }
-                (self.published, self.compared) = (devices, Some(Instant::now()));
+                (self.published, self.compared) = (content, Some(Instant::now()));
             }
             Err(error) => {
                 self.driver.counters.publication(false);
@@ -202,6 +202,22 @@ impl LookState {
                     .complain("publication", &format!("the node's GPUs cannot be published: {error}"));
             }
         }
+    }
+
+    /// Content of the pool: a device for each GPU, or its parts and their counters.
+    fn content(&self, node: &NodeView) -> Vec<PoolPart> {
+        let config = &self.driver.config;
+        let (mut devices, mut counters) = (Vec::new(), Vec::new());
+        for (gpu, ailment) in self.conditions.gpus() {
+            let whole = device::device(node, gpu, ailment, &config.driver);
+            if config.has_profiles(gpu) {
+                devices.extend(profile::parts(&whole, gpu, &config.profiles));
+                counters.push(profile::counters(gpu));
+            } else {
+                devices.push(whole);
+            }
+        }
+        pool::divide(&devices, &counters)
     }
 
     async fn sweep(&mut self, node: &NodeView) {
@@ -217,23 +233,14 @@ impl LookState {
     fn tell_health(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        let devices = self.conditions.gpus().map(|(gpu, ailment)| {
-            let ailment = ailment.filter(|ailment| !ailment.leaves_claims_alone());
-            let state = if ailment.is_none() {
-                health::HealthStatus::Healthy
-            } else {
-                health::HealthStatus::Unhealthy
-            };
-            health::DeviceHealth {
-                device: Some(health::DeviceIdentifier {
-                    pool_name: self.driver.config.node.clone(),
-                    device_name: device::name(gpu.uuid),
-                }),
-                health: state.into(),
-                last_updated_time: now,
-                health_check_timeout_seconds: HEALTH_LASTS_S,
-                message: ailment.map(|ailment| ailment.sentence()).unwrap_or_default(),
-            }
+        let this = &*self;
+        let devices = this.conditions.gpus().flat_map(|(gpu, ailment)| {
+            let health = Self::health_of(ailment, now);
+            this.names(gpu).into_iter().map(move |device_name| {
+                let pool_name = this.driver.config.node.clone();
+                let device = Some(health::DeviceIdentifier { pool_name, device_name });
+                health::DeviceHealth { device, ..health.clone() }
+            })
         });
         let devices: Vec<_> = devices.collect();
         let states = |all: &[health::DeviceHealth]| {
@@ -242,6 +249,29 @@ impl LookState {
         if is_due(self.told, HEALTH) || states(&self.health.borrow()) != states(&devices) {
             self.told = Some(Instant::now());
             self.health.send_replace(Arc::new(devices));
+        }
+    }
+
+    /// Names of a GPU's devices.
+    fn names(&self, gpu: &GpuView) -> Vec<String> {
+        let config = &self.driver.config;
+        if config.has_profiles(gpu) {
+            profile::names(gpu.uuid, &config.profiles).collect()
+        } else {
+            vec![device::name(gpu.uuid)]
+        }
+    }
+
+    /// Health of a GPU's devices, without their names.
+    fn health_of(ailment: Option<&Ailment>, now: i64) -> health::DeviceHealth {
+        let ailment = ailment.filter(|ailment| !ailment.leaves_claims_alone());
+        let state = ailment.map_or(health::HealthStatus::Healthy, |_| health::HealthStatus::Unhealthy);
+        health::DeviceHealth {
+            device: None,
+            health: state.into(),
+            last_updated_time: now,
+            health_check_timeout_seconds: HEALTH_LASTS_S,
+            message: ailment.map(Ailment::sentence).unwrap_or_default(),
         }
     }
 }

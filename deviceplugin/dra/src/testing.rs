@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, Device, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
+    AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimStatus, ResourcePool, ResourceSlice, ResourceSliceSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,6 +12,7 @@ use tranche_domain::view::NodeView;
 use tranche_rpc::v1;
 
 use crate::device::{self, COMPUTE, MEMORY};
+use crate::pool::PoolPart;
 use crate::quantity;
 
 pub(crate) const DRIVER: &str = "gpu.tranche.dev";
@@ -72,21 +73,25 @@ pub(crate) fn claim(uid: &str, results: Vec<DeviceRequestAllocationResult>) -> R
 }
 
 /// A pool of these devices as the API server has it.
-pub(crate) fn published(wanted: &[Vec<Device>], generation: i64) -> Vec<ResourceSlice> {
+pub(crate) fn published(wanted: &[PoolPart], generation: i64) -> Vec<ResourceSlice> {
     let pool = ResourcePool {
         name: NODE.into(),
         generation,
         resource_slice_count: i64::try_from(wanted.len()).expect("a few"),
     };
-    let slice = |(index, devices): (usize, &Vec<Device>)| ResourceSlice {
-        metadata: ObjectMeta { name: Some(format!("s{index:03}")), ..Default::default() },
-        spec: ResourceSliceSpec {
-            driver: DRIVER.into(),
-            node_name: Some(NODE.into()),
-            pool: pool.clone(),
-            devices: Some(devices.clone()),
-            ..Default::default()
-        },
+    let slice = |(index, part): (usize, &PoolPart)| {
+        let (devices, shared_counters) = part.clone().fields();
+        ResourceSlice {
+            metadata: ObjectMeta { name: Some(format!("s{index:03}")), ..Default::default() },
+            spec: ResourceSliceSpec {
+                driver: DRIVER.into(),
+                node_name: Some(NODE.into()),
+                pool: pool.clone(),
+                devices,
+                shared_counters,
+                ..Default::default()
+            },
+        }
     };
     wanted.iter().enumerate().map(slice).collect()
 }

@@ -65,6 +65,9 @@ dra: {enabled: true, gpus: [1, GPU-00000000-0000-0000-0000-000000000001], config
 	"claims alone": `
 devicePlugin: {enabled: false}
 dra: {enabled: true}`,
+	"claims and profiles": `
+devicePlugin: {enabled: false}
+dra: {enabled: true, profiles: [{name: gpu-50, fraction: 0.5}, {name: gpu-33, fraction: "0.333"}], profileGpus: [0, 1], parameters: {priority: 1}}`,
 }
 
 func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
@@ -83,7 +86,7 @@ func TestTheApiServerWouldAcceptWhatIsRendered(t *testing.T) {
 			if (dra.Role != nil && dra.Account != nil && dra.Policy != nil && dra.PolicyBinding != nil && dra.Class != nil) != claims {
 				t.Fatalf("what the DRA driver has: %+v", dra)
 			}
-			told := name != "nothing is told" && name != "claims alone"
+			told := name != "nothing is told" && name != "claims alone" && name != "claims and profiles"
 			if (objects.Role != nil) != told || (objects.Binding != nil) != told {
 				t.Fatalf("a role and its binding go with events: %+v, %+v", objects.Role, objects.Binding)
 			}

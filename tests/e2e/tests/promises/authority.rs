@@ -12,15 +12,16 @@ const RESET: u8 = 3;
 
 /// A frame of the first stream.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
 /// A call of `Snapshot` by a client with this authority.
 fn call(authority: &str) -> Vec<u8> {
     // Indexed POST and http, then literals: the path, the authority, the content's type and `te`.
-    let literal =
-        |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    let literal = |name: u8, value: &str| {
+        [&[name, u8::try_from(value.len()).expect("a short value")], value.as_bytes()].concat()
+    };
     let te = [&[0, 2], &b"te"[..], &[8], b"trailers"].concat();
     let fields = [
         vec![0x83, 0x86],
@@ -40,7 +41,7 @@ fn answer(stream: &mut UnixStream) -> (u8, Vec<u8>) {
         let mut header = [0; 9];
         stream.read_exact(&mut header).expect("the daemon answers");
         let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
-        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
         stream.read_exact(&mut payload).expect("the daemon answers whole frames");
         if header[8] == 1 && [HEADERS, RESET].contains(&header[3]) {
             return (header[3], payload);
