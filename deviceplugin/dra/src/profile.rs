@@ -1,4 +1,4 @@
-//! Profiles: sizes of parts that a GPU is offered in, so that pods can request one by the name of a resource.
+//! Profiles: sizes in which a GPU is offered, for pods that request one by a resource name.
 //!
 //! All parts of a GPU draw on its memory and compute as counters. So each profile is offered as often as it fits alone, and
 //! what fits beside the others is the scheduler's to add up.
