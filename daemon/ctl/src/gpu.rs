@@ -3,7 +3,8 @@
 mod listing;
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tranche_domain::cordon::Cordoned;
@@ -14,15 +15,33 @@ use crate::errors::Failure;
 use crate::out;
 use crate::owners::Owners;
 
+/// Interval of attempts to find a GPU.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Carries out a command with the daemon at `socket`.
 pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
-    let mut daemon = Daemon::connect(socket)?;
+    let daemon = || Daemon::connect(socket);
     match command {
-        GpuCommand::List(args) => list(&mut daemon, &args),
-        GpuCommand::Cordon(args) => cordon(&mut daemon, args),
-        GpuCommand::Drain(args) => drain(&mut daemon, args),
-        GpuCommand::Uncordon(args) => uncordon(&mut daemon, args),
-        GpuCommand::ForgetReserves => forget_reserves(&mut daemon),
+        GpuCommand::List(args) => list_in_time(socket, &args),
+        GpuCommand::Cordon(args) => cordon(&mut daemon()?, args),
+        GpuCommand::Drain(args) => drain(&mut daemon()?, args),
+        GpuCommand::Uncordon(args) => uncordon(&mut daemon()?, args),
+        GpuCommand::ForgetReserves => forget_reserves(&mut daemon()?),
+    }
+}
+
+/// Lists the GPUs, and tries again where there may soon be some.
+fn list_in_time(socket: &Path, args: &GpuListArgs) -> Result<(), Failure> {
+    let until = Instant::now() + args.wait.unwrap_or_default();
+    loop {
+        match Daemon::connect(socket).and_then(|mut daemon| list(&mut daemon, args)) {
+            Err(Failure::Unreachable(_) | Failure::BrokenOff { .. } | Failure::NoGpu)
+                if Instant::now() + RETRY < until =>
+            {
+                thread::sleep(RETRY);
+            }
+            ended => return ended,
+        }
     }
 }
 

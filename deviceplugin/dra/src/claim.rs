@@ -50,10 +50,10 @@ pub(crate) enum BadClaim {
     #[error("request {request:?} has no {what} that can be read: {given:?}")]
     Capacity { request: String, what: &'static str, given: String },
     #[error(
-        "request {0:?} has two parts of one GPU, which would not be one larger GPU: add the constraint \
-         distinctAttribute gpu.tranche.dev/uuid for several GPUs, or request one larger part"
+        "request {request:?} has two parts of one GPU, which would not be one larger GPU: add the constraint \
+         distinctAttribute {driver}/uuid for several GPUs, or request one larger part"
     )]
-    SameGpu(String),
+    SameGpu { request: String, driver: String },
     #[error("request {0:?} has parts of different sizes, which are no slice")]
     Uneven(String),
     #[error("request {request:?}: {why}")]
@@ -62,6 +62,10 @@ pub(crate) enum BadClaim {
         "request {0:?} has compute and the mode best-effort, which guarantees none: request compute 0, or another mode"
     )]
     BestEffort(String),
+    #[error(
+        "request {0:?} has compute 0, which is best-effort, and another mode: request at least 1, or leave the mode out"
+    )]
+    NoCompute(String),
 }
 
 /// Allocations that concern this driver.
@@ -126,7 +130,8 @@ impl ClaimPart {
         capacities: &BTreeMap<GpuUuid, Bytes>,
         parameters: SliceParameters,
     ) -> Result<Self, BadClaim> {
-        let request = request.to_owned();
+        // A container names the request, and never its subrequest; the kubelet compares the two.
+        let request = request.split('/').next().unwrap_or(request).to_owned();
         if results.iter().any(|result| result.admin_access == Some(true)) {
             return Err(BadClaim::AdminAccess(request));
         }
@@ -152,10 +157,13 @@ impl ClaimPart {
             return Err(BadClaim::Uneven(request));
         };
         if gpus.iter().collect::<BTreeSet<_>>().len() < gpus.len() {
-            return Err(BadClaim::SameGpu(request));
+            return Err(BadClaim::SameGpu { request, driver: scope.driver.to_owned() });
         }
         if parameters.mode == Some(ComputeMode::BestEffort) && compute != Permille::ZERO {
             return Err(BadClaim::BestEffort(request));
+        }
+        if compute == Permille::ZERO && parameters.mode.is_some_and(|mode| mode != ComputeMode::BestEffort) {
+            return Err(BadClaim::NoCompute(request));
         }
         let all = |gpu: &GpuUuid| capacities.get(gpu).is_some_and(|capacity| memory >= *capacity);
         let whole = compute == Permille::WHOLE && gpus.iter().all(all);
@@ -257,6 +265,12 @@ mod tests {
     }
 
     #[test]
+    fn subrequest_is_known_to_containers_by_its_request() {
+        let parts = read(vec![result("a/small", 0, HALF, 500)]).unwrap();
+        assert_eq!(parts[0].request, "a");
+    }
+
+    #[test]
     fn part_of_a_profile_has_its_size() {
         let profiles = [PartProfile::new("gpu-50".into(), 500).unwrap()];
         let scope = OwnPool { driver: DRIVER, pool: NODE, profiles: &profiles };
@@ -270,7 +284,10 @@ mod tests {
         let request = read(vec![result(1)]).unwrap()[0].slice_request();
         assert_eq!(request.share, Share::Memory(Bytes::mib(16255)));
         assert_eq!(request.compute, Permille::try_from(500).ok());
-        assert_eq!(read(vec![result(0), result(1)]), Err(BadClaim::SameGpu("a".into())));
+        assert_eq!(
+            read(vec![result(0), result(1)]),
+            Err(BadClaim::SameGpu { request: "a".into(), driver: DRIVER.into() })
+        );
         assert!(matches!(read(vec![result(2)]), Err(BadClaim::Foreign { .. })));
     }
 
@@ -284,7 +301,7 @@ mod tests {
         let bad_uid = claim("../../etc", vec![result("a", 0, HALF, 500)]);
         assert_eq!(parts(&bad_uid, scope, &capacities()), Err(BadClaim::Uid("../../etc".into())));
         let same = read(vec![result("a", 0, HALF, 500), result("a", 0, HALF, 500)]);
-        assert_eq!(same, Err(BadClaim::SameGpu("a".into())));
+        assert_eq!(same, Err(BadClaim::SameGpu { request: "a".into(), driver: DRIVER.into() }));
         let uneven = read(vec![result("a", 0, HALF, 500), result("a", 1, HALF, 400)]);
         assert_eq!(uneven, Err(BadClaim::Uneven("a".into())));
         let foreign = DeviceRequestAllocationResult { pool: "n2".into(), ..result("a", 0, HALF, 500) };

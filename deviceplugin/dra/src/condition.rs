@@ -1,4 +1,4 @@
-//! Condition of GPUs: reasons for which no further claim is placed on one, or for which its pods leave.
+//! Condition of GPUs: reasons for which no further claim is placed on one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,15 +55,14 @@ impl Ailment {
         }
     }
 
-    /// Taint that the scheduler reads. Pods leave a GPU that is gone.
+    /// Taint that the scheduler reads. Pods that are there stay: a view of the daemon is no reason to end a training.
     pub(crate) fn taint(&self, domain: &str) -> DeviceTaint {
         let value = match self {
             Self::Fault(xid) => Some(xid.get().to_string()),
             _ => None,
         };
-        let effect = if matches!(self, Self::Gone) { "NoExecute" } else { "NoSchedule" };
         DeviceTaint {
-            effect: effect.into(),
+            effect: "NoSchedule".into(),
             key: format!("{domain}/{}", self.word()),
             value,
             time_added: None,
@@ -94,7 +93,12 @@ impl GpuConditions {
     }
 
     /// Takes the daemon's view, as far as its GPUs are the driver's.
+    ///
+    /// A view without any GPU is of a daemon that has no driver: what was known stays.
     pub(crate) fn observe(&mut self, node: &NodeView, is_ours: impl Fn(&GpuView) -> bool, now: Duration) {
+        if node.gpus.is_empty() {
+            return;
+        }
         for view in node.gpus.iter().filter(|gpu| is_ours(gpu)) {
             let failed = self.gpus.get(&view.uuid).and_then(|known| known.failed);
             self.gpus.insert(view.uuid, KnownGpu { view: view.clone(), ailment: None, failed });
@@ -119,12 +123,11 @@ impl GpuConditions {
 fn current(gpu: &GpuView, ignored: &[u64]) -> Option<Ailment> {
     let fault = gpu.faults.iter().map(|fault| fault.xid);
     let fault = fault.into_iter().find(|xid| !xid.is_of_programs() && !ignored.contains(&xid.get()));
-    if !gpu.foreign.is_empty() {
-        return Some(Ailment::Strangers(gpu.foreign.len()));
-    }
-    let obstacle = gpu.obstacle().map(|why| Ailment::Unusable(why.to_owned()));
+    let strangers = || (!gpu.foreign.is_empty()).then_some(Ailment::Strangers(gpu.foreign.len()));
+    // After strangers: the daemon may refuse slices for their sake.
+    let obstacle = || gpu.obstacle().map(|why| Ailment::Unusable(why.to_owned()));
     let cordon = || gpu.cordon.as_ref().map(|cordon| Ailment::Cordoned(cordon.told.clone()));
-    obstacle.or_else(|| fault.map(Ailment::Fault)).or_else(cordon)
+    fault.map(Ailment::Fault).or_else(strangers).or_else(obstacle).or_else(cordon)
 }
 
 #[cfg(test)]
@@ -156,6 +159,7 @@ mod tests {
         let gone = NodeView { gpus: vec![well.gpus[1].clone()], ..well.clone() };
         assert_eq!(seen(&gone, 62), Some("gone"));
         assert_eq!(seen(&well, 121), Some("recovers"));
+        assert_eq!(seen(&NodeView { gpus: Vec::new(), ..well.clone() }, 122), Some("recovers"));
     }
 
     #[test]

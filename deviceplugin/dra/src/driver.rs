@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tranche_domain::id::SliceName;
 use tranche_domain::view::{NodeView, SliceView};
 use tranche_kubelet::dra as api;
@@ -25,8 +25,10 @@ pub(crate) struct DraDriver {
     pub(crate) daemon: Daemon,
     pub(crate) client: DebugClient,
     pub(crate) counters: Arc<DriverCounters>,
+    /// Notifies the main loop that something is to be looked at anew.
+    pub(crate) changed: Notify,
     /// Held while slices are made or ended.
-    turn: Mutex<()>,
+    pub(crate) turn: Mutex<()>,
 }
 
 /// Client of the API server, which has no text form.
@@ -49,7 +51,7 @@ pub(crate) enum ClaimError {
     #[error("claim {claim}: {cause}")]
     Bad { claim: String, cause: BadClaim },
     #[error(
-        "claim {claim}: slice {slice} is there already, on other GPUs; end it with `tranche slice delete {slice}`"
+        "claim {claim}: slice {slice} is in use on other GPUs; end it with `tranche slice delete --force {slice}`"
     )]
     Elsewhere { claim: String, slice: SliceName },
     #[error("claim {claim}: {cause}")]
@@ -73,6 +75,7 @@ impl DraDriver {
             daemon: Daemon { socket: config.tranched_socket.clone() },
             client: DebugClient(client),
             counters: Arc::new(DriverCounters::new()),
+            changed: Notify::new(),
             turn: Mutex::new(()),
             config,
         }
@@ -114,31 +117,41 @@ impl DraDriver {
     }
 
     async fn make(&self, claim: &api::Claim, parts: &[ClaimPart], node: &NodeView) -> Result<(), ClaimError> {
-        let mut made = Vec::new();
         for part in parts {
-            let result = match node.slices.iter().find(|slice| slice.name == part.slice) {
-                Some(slice) if has_gpus_of(slice, part) => continue,
-                Some(_) => Err(ClaimError::Elsewhere { claim: named(claim), slice: part.slice.clone() }),
-                None => self
-                    .daemon
-                    .make(part.slice_request())
-                    .await
-                    .map_err(|cause| ClaimError::Daemon { claim: named(claim), cause }),
-            };
-            if let Err(error) = result {
-                self.take_back(&made).await;
+            if let Err(error) = self.make_part(claim, part, node).await {
+                self.take_back(parts).await;
                 return Err(error);
             }
-            made.push(&part.slice);
         }
         Ok(())
     }
 
-    /// Ends slices of a claim that is not prepared after all.
-    async fn take_back(&self, made: &[&SliceName]) {
-        for slice in made {
-            if let Err(error) = self.daemon.end(slice, true).await {
-                tracing::warn!(%slice, %error, "cannot be ended; the next attempt finds it");
+    async fn make_part(
+        &self,
+        claim: &api::Claim,
+        part: &ClaimPart,
+        node: &NodeView,
+    ) -> Result<(), ClaimError> {
+        match node.slices.iter().find(|slice| slice.name == part.slice) {
+            Some(slice) if has_gpus_of(slice, part) => return Ok(()),
+            // Left of an earlier allocation of the same claim, whose end was never requested.
+            Some(_) => {
+                let ended = self.daemon.end(&part.slice, false).await;
+                ended
+                    .map_err(|_| ClaimError::Elsewhere { claim: named(claim), slice: part.slice.clone() })?;
+            }
+            None => {}
+        }
+        let made = self.daemon.make(part.slice_request()).await;
+        made.map_err(|cause| ClaimError::Daemon { claim: named(claim), cause })
+    }
+
+    /// Ends the slices of a claim that is not prepared after all, those of an attempt that was broken off included. One with
+    /// a process stays.
+    async fn take_back(&self, parts: &[ClaimPart]) {
+        for part in parts {
+            if let Err(error) = self.daemon.end(&part.slice, false).await {
+                tracing::warn!(slice = %part.slice, %error, "cannot be ended; the next attempt finds it");
             }
         }
     }

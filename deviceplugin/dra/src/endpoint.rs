@@ -46,12 +46,14 @@ impl ServedSocket {
     /// Waits for calls in progress, and removes the socket.
     pub(crate) async fn close(self) {
         let Self { path, identity, end, mut server } = self;
-        let ours = Identity::of(&path) == Some(identity);
         drop(end);
         if timeout(GRACE, &mut server).await.is_err() {
             server.abort();
         }
-        if ours && let Err(error) = socket::remove(&path) {
+        // A successor's stays.
+        if Identity::of(&path) == Some(identity)
+            && let Err(error) = socket::remove(&path)
+        {
             tracing::warn!(socket = %path.display(), %error, "cannot be removed");
         }
     }

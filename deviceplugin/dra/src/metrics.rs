@@ -59,10 +59,14 @@ impl DriverCounters {
         self.unprepares.get_or_create(&outcome(done(succeeded))).inc();
     }
 
-    /// Counts an attempt to publish the pool.
+    /// Counts an attempt to publish another pool.
     pub(crate) fn publication(&self, succeeded: bool) {
-        self.published.store(succeeded, Ordering::Relaxed);
         self.publications.get_or_create(&outcome(done(succeeded))).inc();
+    }
+
+    /// Notes whether the pool is published as it is.
+    pub(crate) fn published(&self, is: bool) {
+        self.published.store(is, Ordering::Relaxed);
     }
 
     pub(crate) fn orphan(&self) {

@@ -11,6 +11,7 @@ use tranche_domain::view::NodeView;
 use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
 use tranche_kubelet::socket;
+use tranche_rpc::DaemonError;
 
 use crate::claim;
 use crate::driver::{CDI_KIND, DraDriver};
@@ -18,9 +19,21 @@ use crate::driver::{CDI_KIND, DraDriver};
 /// Claims of one answer.
 const PAGE: u32 = 500;
 
-/// Ends slices whose claims are gone, or were given to another node. `node` is from before the claims are read, so that
-/// a claim of each of its slices was there.
-pub(crate) async fn end(driver: &DraDriver, node: &NodeView) -> Result<(), kube::Error> {
+/// Reason for which slices without claims are not found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SweepError {
+    #[error("claims cannot be listed: {0}")]
+    Claims(#[from] kube::Error),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// Ends slices whose claims are gone, or were given to another node.
+///
+/// No claim is prepared meanwhile, and slices are read before the claims: a claim of each of them was there.
+pub(crate) async fn end(driver: &DraDriver) -> Result<(), SweepError> {
+    let _turn = driver.turn.lock().await;
+    let node = driver.daemon.node().await?;
     let slices: Vec<_> = node.slices.iter().filter(|slice| claim::uid(&slice.name).is_some()).collect();
     if slices.is_empty() {
         return Ok(());
@@ -41,7 +54,7 @@ pub(crate) async fn end(driver: &DraDriver, node: &NodeView) -> Result<(), kube:
     Ok(())
 }
 
-/// Uids of the claims that have a device of this node's pool.
+/// Uids of the claims that have a device of this node's pool, of a driver with any name.
 async fn claims(driver: &DraDriver) -> Result<BTreeSet<String>, kube::Error> {
     let api: Api<ResourceClaim> = Api::all(driver.client.0.clone());
     let (mut all, mut page) = (BTreeSet::new(), ListParams::default().limit(PAGE));
@@ -59,10 +72,7 @@ async fn claims(driver: &DraDriver) -> Result<BTreeSet<String>, kube::Error> {
 fn has_our_device(driver: &DraDriver, claim: &ResourceClaim) -> bool {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
-    results
-        .into_iter()
-        .flatten()
-        .any(|result| result.driver == driver.config.driver && result.pool == driver.config.node)
+    results.into_iter().flatten().any(|result| result.pool == driver.config.node)
 }
 
 /// Sets the pods of slices that have none, as the kubelet lists them.

@@ -9,6 +9,17 @@ use kube::{Api, Client, Resource, ResourceExt};
 use crate::config::DriverConfig;
 use crate::pool::{self, PoolPart};
 
+/// Result of an attempt to publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Publication {
+    /// It was published already.
+    Unchanged,
+    /// It is published now.
+    Changed,
+    /// The API server left out a part of it.
+    Dropped,
+}
+
 /// Publisher of this node's pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
@@ -28,15 +39,15 @@ impl Publisher {
         }
     }
 
-    /// Makes the published pool one with this content. Returns true if it was another.
-    pub(crate) async fn publish(&self, wanted: Vec<PoolPart>) -> Result<bool, kube::Error> {
+    /// Makes the published pool one with this content.
+    pub(crate) async fn publish(&self, wanted: Vec<PoolPart>) -> Result<Publication, kube::Error> {
         let selector = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let published = self.slices.list(&ListParams::default().fields(&selector)).await?.items;
         let mut published: Vec<_> =
             published.into_iter().filter(|slice| slice.spec.pool.name == self.node).collect();
         published.sort_by_key(ResourceExt::name_any);
         if pool::is_published(&published, &wanted) {
-            return Ok(false);
+            return Ok(Publication::Unchanged);
         }
         let generation = published.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or(0);
         let wanted = pool::with_times(&published, wanted);
@@ -47,14 +58,16 @@ impl Publisher {
             generation: generation.saturating_add(1),
             resource_slice_count: count,
         };
-        let kept = wanted.len();
-        for (index, part) in wanted.into_iter().enumerate() {
-            self.write(published.get(index), index, part, &pool, &owner).await?;
+        let mut written = Vec::new();
+        for (index, part) in wanted.iter().enumerate() {
+            written.push(self.write(published.get(index), index, part.clone(), &pool, &owner).await?);
         }
-        for slice in published.iter().skip(kept) {
+        for slice in published.iter().skip(wanted.len()) {
             self.slices.delete(&slice.name_any(), &DeleteParams::default()).await?;
         }
-        Ok(true)
+        // An API server leaves out fields whose features are off, without an error.
+        let whole = pool::is_published(&written, &wanted);
+        Ok(if whole { Publication::Changed } else { Publication::Dropped })
     }
 
     async fn write(
@@ -64,7 +77,7 @@ impl Publisher {
         part: PoolPart,
         pool: &ResourcePool,
         owner: &OwnerReference,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<ResourceSlice, kube::Error> {
         let (devices, shared_counters) = part.fields();
         let spec = ResourceSliceSpec {
             driver: self.driver.clone(),
@@ -76,17 +89,17 @@ impl Publisher {
         };
         let Some(before) = before else {
             let metadata = ObjectMeta {
-                // In the order of names, so that each is found again as the part that it was.
-                generate_name: Some(format!("{}-{}-{index:03}-", self.node, self.driver)),
+                // In the order of names, so that each is found again as the part that it was. Long names are cut at the end.
+                generate_name: Some(format!("{index:03}-{}-{}-", self.node, self.driver)),
                 owner_references: Some(vec![owner.clone()]),
                 ..ObjectMeta::default()
             };
             let slice = ResourceSlice { metadata, spec };
-            return self.slices.create(&PostParams::default(), &slice).await.map(drop);
+            return self.slices.create(&PostParams::default(), &slice).await;
         };
         // With its resource version: another writer is an error, and the next attempt reads again.
         let slice = ResourceSlice { metadata: before.metadata.clone(), spec };
-        self.slices.replace(&before.name_any(), &PostParams::default(), &slice).await.map(drop)
+        self.slices.replace(&before.name_any(), &PostParams::default(), &slice).await
     }
 
     /// The node: its end is that of its pool.

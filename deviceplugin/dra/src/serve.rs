@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::Client;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Server;
@@ -25,7 +25,7 @@ use crate::metrics::DriverFigures;
 use crate::orphans;
 use crate::pool::{self, PoolPart};
 use crate::profile;
-use crate::publisher::Publisher;
+use crate::publisher::{Publication, Publisher};
 use crate::service::{ClaimService, HealthService, RegistrationService, SharedHealth};
 
 /// Interval of reading the daemon.
@@ -34,6 +34,12 @@ const LOOK: Duration = Duration::from_secs(2);
 const COMPARE: Duration = Duration::from_secs(30);
 /// Interval of looking for slices without claims.
 const ORPHANS: Duration = Duration::from_secs(300);
+/// Time limit of what the API server has to do at a time.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Complaint about an API server that leaves out fields.
+const DROPPED: &str = "the API server left out a part of what was published: claims need the features \
+    DRAConsumableCapacity, DRADeviceTaints and, with profiles, DRAPartitionableDevices, which are on by default \
+    from Kubernetes 1.36 on";
 /// Interval of repeating the health of devices, and the time for which it counts.
 const HEALTH: Duration = Duration::from_secs(10);
 const HEALTH_LASTS_S: i64 = 30;
@@ -67,9 +73,8 @@ pub(crate) async fn serve(config: DriverConfig, stop: impl Future<Output = ()>) 
         });
     }
     let (health, watched) = watch::channel(SharedHealth::default());
-    let changed = Arc::new(Notify::new());
-    aside.spawn(follow(Arc::clone(&driver), Arc::clone(&changed)));
-    aside.spawn(look(Arc::clone(&driver), health, changed));
+    aside.spawn(follow(Arc::clone(&driver)));
+    aside.spawn(look(Arc::clone(&driver), health));
     let mut sockets = DriverSockets::open(&driver, &watched)?;
     tokio::pin!(stop);
     while timeout(LOOK, &mut stop).await.is_err() {
@@ -114,18 +119,18 @@ impl DriverSockets {
 }
 
 /// Follows the daemon's notifications; a disconnect counts as a change.
-async fn follow(driver: Arc<DraDriver>, changed: Arc<Notify>) {
+async fn follow(driver: Arc<DraDriver>) {
     loop {
-        if let Err(error) = driver.daemon.follow(&changed).await {
+        if let Err(error) = driver.daemon.follow(&driver.changed).await {
             tracing::debug!(%error, "changes of GPUs are not followed");
         }
-        changed.notify_one();
+        driver.changed.notify_one();
         sleep(LOOK).await;
     }
 }
 
 /// Reads the daemon regularly and on each change, and carries out what follows.
-async fn look(driver: Arc<DraDriver>, health: watch::Sender<SharedHealth>, changed: Arc<Notify>) {
+async fn look(driver: Arc<DraDriver>, health: watch::Sender<SharedHealth>) {
     let begun = Instant::now();
     let mut state = LookState::new(&driver, health);
     loop {
@@ -139,8 +144,10 @@ async fn look(driver: Arc<DraDriver>, health: watch::Sender<SharedHealth>, chang
             // What is published stays: a claim that comes meanwhile is prepared as soon as the daemon is back.
             Err(error) => state.complaints.complain("daemon", &error.to_string()),
         }
-        // A look is due after either a change or the interval.
-        let _ = timeout(LOOK, changed.notified()).await;
+        // A look is due after either a change or the interval, and after a change a comparison, too.
+        if timeout(LOOK, driver.changed.notified()).await.is_ok() {
+            state.compared = None;
+        }
     }
 }
 
@@ -177,7 +184,7 @@ impl LookState {
         self.tell_health();
         self.publish(node).await;
         if is_due(self.swept, ORPHANS) {
-            self.sweep(node).await;
+            self.sweep().await;
         }
         orphans::label(&self.driver, node).await;
     }
@@ -187,19 +194,34 @@ impl LookState {
         if self.published == content && !is_due(self.compared, COMPARE) {
             return;
         }
-        match self.publisher.publish(content.clone()).await {
-            Ok(changed) => {
+        let published = match timeout(PATIENCE, self.publisher.publish(content.clone())).await {
+            Ok(Ok(publication)) => Ok(publication),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("the API server does not answer within {} s", PATIENCE.as_secs())),
+        };
+        let counters = &self.driver.counters;
+        match published {
+            Ok(Publication::Dropped) => {
+                counters.publication(false);
+                counters.published(false);
+                self.complaints.complain("publication", DROPPED);
+                // Each attempt would be another generation of the pool.
+                (self.published, self.compared) = (content, Some(Instant::now()));
+            }
+            Ok(publication) => {
                 self.complaints.over("publication");
-                if changed || self.compared.is_none() {
-                    self.driver.counters.publication(true);
+                if publication == Publication::Changed {
+                    counters.publication(true);
                     tracing::info!(gpus = self.conditions.gpus().count(), "the node's GPUs are published");
                 }
+                counters.published(true);
                 (self.published, self.compared) = (content, Some(Instant::now()));
             }
             Err(error) => {
-                self.driver.counters.publication(false);
-                self.complaints
-                    .complain("publication", &format!("the node's GPUs cannot be published: {error}"));
+                counters.publication(false);
+                counters.published(false);
+                let text = format!("the node's GPUs cannot be published: {error}");
+                self.complaints.complain("publication", &text);
             }
         }
     }
@@ -220,13 +242,17 @@ impl LookState {
         pool::divide(&devices, &counters)
     }
 
-    async fn sweep(&mut self, node: &NodeView) {
-        match orphans::end(&self.driver, node).await {
+    async fn sweep(&mut self) {
+        let swept = match timeout(PATIENCE, orphans::end(&self.driver)).await {
+            Ok(swept) => swept.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("claims are not listed within {} s", PATIENCE.as_secs())),
+        };
+        match swept {
             Ok(()) => {
                 self.complaints.over("claims");
                 self.swept = Some(Instant::now());
             }
-            Err(error) => self.complaints.complain("claims", &format!("claims cannot be listed: {error}")),
+            Err(error) => self.complaints.complain("claims", &error),
         }
     }
 

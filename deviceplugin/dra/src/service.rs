@@ -100,6 +100,8 @@ impl Registration for RegistrationService {
         let status = request.into_inner();
         self.0.counters.registered(status.plugin_registered);
         if status.plugin_registered {
+            // A kubelet that starts has deleted what was published for its node.
+            self.0.changed.notify_one();
             tracing::info!("registered with the kubelet");
         } else {
             tracing::error!(error = status.error, "the kubelet refuses the registration");

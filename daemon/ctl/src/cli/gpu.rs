@@ -32,6 +32,9 @@ pub struct GpuListArgs {
     /// Fail if the node has no GPU, as a readiness probe
     #[arg(long)]
     pub require: bool,
+    /// With --require: longest time to wait for the daemon and a GPU
+    #[arg(long, value_name = "DURATION", requires = "require", value_parser = quantity::time)]
+    pub wait: Option<Duration>,
     /// Selection, order and format
     #[command(flatten)]
     pub listing: ListingArgs,

@@ -59,7 +59,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("tranche gpu list", "GPUs with their users, and why some take no slices"),
             ("tranche gpu list -o csv --sort slices", "For a spreadsheet, by the number of slices"),
-            ("tranche gpu list --require", "A probe: fails where the daemon has found no GPU"),
+            ("tranche gpu list --require --wait 2m", "A probe: fails where the daemon finds no GPU in time"),
         ],
     ),
     (

@@ -10,6 +10,15 @@ fn printed(daemon: &Daemon, words: &[&str]) -> String {
 }
 
 #[test]
+fn required_gpu_is_waited_for() {
+    let daemon = Daemon::answering(|answers| answers.node.gpus.clear());
+    ending(&daemon.socket(), &["gpu", "list", "--require"]).refused(1, &["found no GPU", "tranche doctor"]);
+    ending(&daemon.socket(), &["gpu", "list", "--require", "--wait", "2s"]).refused(1, &["found no GPU"]);
+    ending(&daemon.socket(), &["gpu", "list", "--wait", "2s"]).refused(2, &["--require"]);
+    assert!(printed(&Daemon::new(), &["gpu", "list", "--require"]).contains("GPU"));
+}
+
+#[test]
 fn lists_have_names_csv_and_json() {
     let daemon = Daemon::new();
     assert_eq!(printed(&daemon, &["list", "-A", "-o", "name"]), "train\nevaluate\n");
