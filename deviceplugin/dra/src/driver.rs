@@ -25,7 +25,7 @@ pub(crate) struct DraDriver {
     pub(crate) daemon: Daemon,
     pub(crate) client: DebugClient,
     pub(crate) counters: Arc<DriverCounters>,
-    /// Notifies the main loop that something is to be looked at anew.
+    /// Wakes the main loop, which then reads everything again.
     pub(crate) changed: Notify,
     /// Held while slices are made or ended.
     pub(crate) turn: Mutex<()>,
@@ -146,8 +146,9 @@ impl DraDriver {
         made.map_err(|cause| ClaimError::Daemon { claim: named(claim), cause })
     }
 
-    /// Ends the slices of a claim that is not prepared after all, those of an attempt that was broken off included. One with
-    /// a process stays.
+    /// Ends the slices of a claim that is not prepared after all.
+    ///
+    /// Those of an attempt that was broken off are included, and one with a process stays.
     async fn take_back(&self, parts: &[ClaimPart]) {
         for part in parts {
             if let Err(error) = self.daemon.end(&part.slice, false).await {
