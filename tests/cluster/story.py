@@ -13,7 +13,7 @@ from cluster import TREE
 from waiting import Failed
 
 CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
-          claims.parameters, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
+          claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
           claims.lost_gpu_is_tainted]
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]

@@ -1,8 +1,12 @@
 """What pods get of GPUs by resource claims."""
 
+import re
 import time
 
 import pods
+from api import path
+from cluster import TREE
+from node import IMAGE
 from waiting import Failed, holds_for, until
 
 DRA = {"devicePlugin": {"enabled": False}, "dra": {"enabled": True, "config": "recovery_s = 4"}, "metrics": {"enabled": True}}
@@ -125,6 +129,22 @@ def parameters(bed):
     with_parameters("wrong", colour="red")
     until("the refusal", lambda: any("colour" in said for _, said in bed.api.events("wrong")))
     ended(bed, "strict", "wrong")
+
+
+def documented_manifest(bed):
+    """The manifest of docs/kubernetes.md works as it is written there, with another image."""
+    text = (TREE / "docs/kubernetes.md").read_text()
+    block = text[text.index("kind: ResourceClaimTemplate"):]
+    block = "apiVersion: resource.k8s.io/v1\n" + block[:block.index("```")].replace("my-cuda-image", IMAGE)
+    for document in block.split("\n---\n"):
+        kind = re.search("^kind: (.*)$", document, re.MULTILINE).group(1)
+        status, said = bed.api.raw("POST", path(kind), document, "application/yaml")
+        bed.expect(status == 201, f"{kind}: {status} {said}")
+    pods.runs(bed.api, "train")
+    [slice_] = bed.chart.slices()
+    has = (slice_["mode"], slice_["priority"], slice_["devices"][0]["cap"] >> 20)
+    bed.expect(has == ("strict", 1, 16255), f"the slice has {has}")
+    pods.ends(bed.api, "train")
 
 
 def claims_storm(bed):
