@@ -19,10 +19,11 @@ use page::Page;
 /// A profile of half a GPU, and a layout with it.
 const PROFILES: &str = "[[profile]]\nname = 'gpu-50'\nfraction = 0.5\n[[layout]]\nprofiles = ['gpu-50']\n";
 
-/// A node with a project, and its device plugin: both publish figures.
+/// A node with a project, and the kubelet's two adapters: all publish figures.
 struct Watched {
     node: Node,
     plugin: Process,
+    driver: Process,
 }
 
 impl Watched {
@@ -38,7 +39,24 @@ impl Watched {
         std::fs::write(&path, config).expect("the directory can be written");
         let program = node.stage().daemon().with_file_name("tranche-deviceplugin");
         let plugin = Process::start(node.command(program).arg("--config").arg(path));
-        Self { node, plugin }
+        let driver = Self::driver(&node);
+        Self { node, plugin, driver }
+    }
+
+    /// The DRA driver with an API server that does not answer.
+    fn driver(node: &Node) -> Process {
+        let config = format!(
+            "node = 'n'\ntranched_socket = '{0}/run/tranched.sock'\nkubelet_dir = '{0}/kubelet'\nmetrics = '{0}/driver.sock'\n",
+            node.dir().display()
+        );
+        let kubeconfig = "{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}], \
+             contexts: [{name: c, context: {cluster: c, user: u}}]}";
+        let [path, account] = ["driver.toml", "kubeconfig"].map(|name| node.dir().join(name));
+        std::fs::write(&path, config).expect("the directory can be written");
+        std::fs::write(&account, kubeconfig).expect("the directory can be written");
+        let program = node.stage().daemon().with_file_name("tranche-dradriver");
+        Process::start(node.command(program).arg("--config").arg(path).env("KUBECONFIG", account))
     }
 
     fn daemon_page(&self) -> Result<Page, String> {
@@ -49,13 +67,19 @@ impl Watched {
         Page::read(&Address::Unix(self.plugin_socket()))
     }
 
+    fn driver_page(&self) -> Result<Page, String> {
+        Page::read(&Address::Unix(self.node.dir().join("driver.sock")))
+    }
+
     fn plugin_socket(&self) -> PathBuf {
         self.node.dir().join("plugin.sock")
     }
 
     fn end(self) {
-        self.plugin.signal(Signal::SIGTERM);
-        self.plugin.end().success();
+        for adapter in [self.plugin, self.driver] {
+            adapter.signal(Signal::SIGTERM);
+            adapter.end().success();
+        }
     }
 }
 
@@ -85,10 +109,10 @@ fn published_figures_are_those_of_the_document() {
     let tenant = watched.node.tenant(&["-g", "0.5", "--name", "half", "--latency", "8ms"]).ready();
     watched.node.set_gpu(3, &["--xid", "48"]);
     let documented = files::documented();
-    eventually("both publish, and nothing else", || {
-        let (daemon, plugin) = (watched.daemon_page()?, watched.plugin_page()?);
-        let published: BTreeSet<_> =
-            daemon.names().union(&plugin.names()).map(|&name| name.to_owned()).collect();
+    eventually("all publish, and nothing else", || {
+        let pages = [watched.daemon_page()?, watched.plugin_page()?, watched.driver_page()?];
+        let names = pages.iter().flat_map(|page| page.names());
+        let published: BTreeSet<_> = names.map(str::to_owned).collect();
         let of_processes = |name: &&String| name.starts_with("process_");
         let undocumented: Vec<_> =
             published.difference(&documented).filter(|name| !of_processes(name)).collect();
@@ -118,6 +142,7 @@ fn promtool_finds_nothing_wrong_with_what_is_published() {
     });
     promtool::check_metrics(daemon.text());
     promtool::check_metrics(eventually("the plugin answers", || watched.plugin_page()).text());
+    promtool::check_metrics(eventually("the driver answers", || watched.driver_page()).text());
     drop(tenant);
     watched.end();
 }
