@@ -21,8 +21,8 @@ pub(crate) struct ManagerState {
     pub(crate) offer: Offer,
     pub(crate) headroom: NodeHeadroom,
     pub(crate) absences: Absences,
-    /// Last failure of each GPU that has not recovered for long enough.
-    pub(crate) broken: BTreeMap<GpuUuid, Duration>,
+    /// GPUs that failed and have not recovered for long enough, with the time from which they work, if they do.
+    pub(crate) broken: BTreeMap<GpuUuid, Option<Duration>>,
     /// Pod of each slice, as the daemon has it.
     pub(crate) labels: BTreeMap<SliceName, PodContainer>,
     /// Devices of each pod, from the kubelet's last list; empty without one.
@@ -43,10 +43,13 @@ impl ManagerState {
     pub(crate) fn hold_back_broken(&mut self, now: Duration, recovery: Duration) {
         for uuid in self.gpu_devices.keys() {
             if self.headroom.gpus.get(uuid).is_none_or(|room| room.obstacle.is_some()) {
-                self.broken.insert(*uuid, now);
+                self.broken.insert(*uuid, None);
+            } else if let Some(well_since) = self.broken.get_mut(uuid) {
+                // From the first view in which it works: the last in which it did not is earlier than that.
+                well_since.get_or_insert(now);
             }
         }
-        self.broken.retain(|_, seen| now.saturating_sub(*seen) < recovery);
+        self.broken.retain(|_, well| well.is_none_or(|since| now.saturating_sub(since) < recovery));
         for (uuid, room) in &mut self.headroom.gpus {
             room.recovers = self.broken.contains_key(uuid);
         }

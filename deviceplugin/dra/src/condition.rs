@@ -82,8 +82,10 @@ pub(crate) struct GpuConditions {
 struct KnownGpu {
     view: GpuView,
     ailment: Option<Ailment>,
-    /// Time of the last view in which it did not work.
-    failed: Option<Duration>,
+    /// True after a view in which it did not work, until it has recovered.
+    failed: bool,
+    /// Time of the first view since then in which it works.
+    well_since: Option<Duration>,
 }
 
 impl GpuConditions {
@@ -100,17 +102,20 @@ impl GpuConditions {
             return;
         }
         for view in node.gpus.iter().filter(|gpu| is_ours(gpu)) {
-            let failed = self.gpus.get(&view.uuid).and_then(|known| known.failed);
-            self.gpus.insert(view.uuid, KnownGpu { view: view.clone(), ailment: None, failed });
+            let before = self.gpus.get(&view.uuid).map(|known| (known.failed, known.well_since));
+            let (failed, well_since) = before.unwrap_or_default();
+            self.gpus.insert(view.uuid, KnownGpu { view: view.clone(), ailment: None, failed, well_since });
         }
         for (uuid, known) in &mut self.gpus {
             let is_there = node.gpus.iter().any(|gpu| gpu.uuid == *uuid);
             let found = if is_there { current(&known.view, &self.ignored_xids) } else { Some(Ailment::Gone) };
             if found.as_ref().is_some_and(|ailment| !ailment.leaves_claims_alone()) {
-                known.failed = Some(now);
+                (known.failed, known.well_since) = (true, None);
+            } else if known.failed {
+                let since = *known.well_since.get_or_insert(now);
+                known.failed = now < since + self.recovery;
             }
-            let recent = known.failed.is_some_and(|failed| now < failed + self.recovery);
-            known.ailment = found.or_else(|| recent.then_some(Ailment::Recovers));
+            known.ailment = found.or_else(|| known.failed.then_some(Ailment::Recovers));
         }
     }
 
@@ -154,10 +159,10 @@ mod tests {
         assert_eq!(seen(&well, 0), None);
         assert_eq!(seen(&lost, 1), Some("unusable"));
         assert_eq!(seen(&well, 2), Some("recovers"));
-        assert_eq!(seen(&well, 60), Some("recovers"));
-        assert_eq!(seen(&well, 61), None);
+        assert_eq!(seen(&well, 61), Some("recovers"));
+        assert_eq!(seen(&well, 62), None);
         let gone = NodeView { gpus: vec![well.gpus[1].clone()], ..well.clone() };
-        assert_eq!(seen(&gone, 62), Some("gone"));
+        assert_eq!(seen(&gone, 63), Some("gone"));
         assert_eq!(seen(&well, 121), Some("recovers"));
         assert_eq!(seen(&NodeView { gpus: Vec::new(), ..well.clone() }, 122), Some("recovers"));
     }
