@@ -21,7 +21,7 @@ pub(crate) struct ManagerState {
     pub(crate) offer: Offer,
     pub(crate) headroom: NodeHeadroom,
     pub(crate) absences: Absences,
-    /// GPUs that failed and have not recovered for long enough, with the time from which they work, if they do.
+    /// GPUs that failed and have not recovered, with the time from which they work.
     pub(crate) broken: BTreeMap<GpuUuid, Option<Duration>>,
     /// Pod of each slice, as the daemon has it.
     pub(crate) labels: BTreeMap<SliceName, PodContainer>,
