@@ -29,7 +29,7 @@ build: ## Build everything into target/stage
 	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams --exclude pytorch
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
-	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-page tranche-demo tranche-deviceplugin tranche-dradriver workload simgpu) $(STAGE)/bin
+	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-page tranche-demo tranche-deviceplugin tranche-dradriver tranche-nriplugin workload simgpu) $(STAGE)/bin
 	@install -m 755 $(TARGET)/shim/libtranche_preload.so $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/debug/tranche-shepherd $(STAGE)/lib/tranche
 	@install -m 755 $(TARGET)/shim/libtranche_libcuda.so $(STAGE)/lib/tranche/replace/libcuda.so.1
@@ -68,7 +68,7 @@ uninstall: ## Take away exactly what `make install` put under $(DESTDIR)$(PREFIX
 	@$(PLACES) systemd/install.sh uninstall
 
 release: third-party # What is installed
-	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-page -p tranche-deviceplugin -p tranche-dradriver -p tranche-demo -p simgpu -p workload -p fakecuda -p fakenvml
+	$(CARGO) build --release -p tranche-agent -p tranche-jobs -p tranche-ctl -p tranche-page -p tranche-deviceplugin -p tranche-dradriver -p tranche-nriplugin -p tranche-demo -p simgpu -p workload -p fakecuda -p fakenvml
 	$(foreach shim,$(SHIMS),$(SHIM_ENV) $(CARGO) build --profile shim -p tranche-$(shim) &&) true
 
 debug: build third-party # The same from `make build`, for tests

@@ -35,7 +35,7 @@ put_unit() { # SOURCE PATH
 }
 
 programs() {
-    for program in tranched tranche tranche-page tranche-deviceplugin tranche-dradriver; do
+    for program in tranched tranche tranche-page tranche-deviceplugin tranche-dradriver tranche-nriplugin; do
         put 755 "$BUILT/$program" "$PREFIX/bin/$program"
     done
     put 755 "$BUILT/tranche-shepherd" "$PREFIX/lib/tranche/tranche-shepherd"

@@ -77,8 +77,7 @@ impl Account {
             return Err(NoAccount::Token(directory.to_owned()));
         }
         // Without a configured name the kubelet uses the host name in lower case.
-        let of_host = || nix::unistd::gethostname().ok()?.into_string().ok().map(|name| name.to_lowercase());
-        let node = set("NODE_NAME").or_else(of_host).ok_or(NoAccount::Node)?;
+        let node = tranche_adapter::node_name().ok_or(NoAccount::Node)?;
         Ok(Self { server: server(&host, &port), node, directory: directory.to_owned() })
     }
 

@@ -16,7 +16,7 @@ from waiting import Failed
 
 # Programs of the stage: those required, and those packed where the stage has them.
 PROGRAMS = ("tranched", "tranche", "tranche-deviceplugin", "workload")
-OPTIONAL = ("tranche-dradriver",)
+OPTIONAL = ("tranche-dradriver", "tranche-nriplugin")
 PASSWD = "root:x:0:0::/:/bin/sh\ntranched:x:60878:60878::/:/bin/false\n"
 GROUP = "root:x:0:\ntranched:x:60878:\n"
 FOLDERS = ("usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "dev", "proc", "sys", "run", "tmp", "var")

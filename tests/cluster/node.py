@@ -91,6 +91,15 @@ class Node:
         """Restarts containerd with another default runtime, as NVIDIA's toolkit can configure it. Containers stay."""
         self.machine.file("/etc/containerd/config.toml").write_text(
             CONTAINERD_CONFIG.replace('default_runtime_name = "runc"', f'default_runtime_name = "{name}"'))
+        self.restart_containerd()
+
+    def configure_containerd(self, more):
+        """Restarts containerd with more lines of configuration. Containers stay."""
+        self.machine.file("/etc/containerd/config.toml").write_text(CONTAINERD_CONFIG + more)
+        self.restart_containerd()
+
+    def restart_containerd(self):
+        """Restarts containerd. Containers stay."""
         self.machine.run("pkill", "-x", "containerd")
         self.running["containerd"].process.wait()
         self.start_containerd()

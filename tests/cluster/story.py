@@ -4,6 +4,7 @@ import http.client
 import time
 import traceback
 
+import tests_of_annotations as annotations
 import tests_of_claims as claims
 import tests_of_installation as installation
 import tests_of_restarts as restarts
@@ -15,13 +16,16 @@ from waiting import Failed
 CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
           claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
           claims.lost_gpu_is_tainted]
+ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
+               annotations.starts_at_once, annotations.reports_what_has_no_slice, annotations.required_plugin_is_awaited,
+               annotations.survives_restarts]
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
 # From `labels` on, the chart is installed with other values.
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,
        installation.labels, installation.dynamic, installation.default_runtime, installation.no_driver,
-       *CLAIMS]
+       *CLAIMS, *ANNOTATIONS]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
     "dynamic": "the kubelet refuses most of these pods without a request to the plugin, which counts its own refusals alone",
@@ -50,8 +54,8 @@ class Bed:
             self.api.gone("Pod", pod)
 
     def show(self):
-        """Prints the end of the logs of daemon and plugin."""
-        for component in ("tranched", "deviceplugin", "dradriver"):
+        """Prints the end of the logs of the daemon and of each adapter."""
+        for component in ("tranched", "deviceplugin", "dradriver", "nriplugin"):
             try:
                 print(f"--- {component}\n" + "\n".join(self.chart.logs(component).splitlines()[-10:]), flush=True)
             except Failed as failed:

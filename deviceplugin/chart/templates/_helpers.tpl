@@ -133,6 +133,19 @@ permille = {{ round (mulf (.fraction | float64) 1000.0) 0 | int }}
 {{- end }}
 {{- end }}
 
+{{- define "tranche.nriplugin.toml" -}}
+runtime_socket = {{ printf "%s/nri.sock" .Values.hostPaths.nri | quote }}
+index = {{ .Values.nri.index | toString | quote }}
+tranched_socket = {{ printf "%s/tranched.sock" .Values.hostPaths.runtime | quote }}
+cdi_dir = {{ .Values.hostPaths.cdi | quote }}
+node_root = "/host"
+log = {{ .Values.nri.log | quote }}
+metrics = {{ include "tranche.metrics" (dict "values" .Values "port" .Values.metrics.nriPort) }}
+{{- with .Values.nri.config }}
+{{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Parameters of a DeviceClass's slices. */}}
 {{- define "tranche.dra.parameters" -}}
 {{- with .Values.dra.parameters -}}

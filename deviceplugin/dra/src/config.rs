@@ -97,7 +97,7 @@ impl DriverConfig {
                 "driver {driver:?} is no DNS name of at most 63 characters, such as {DRIVER}"
             )));
         }
-        let node = document.node.or_else(node_name).unwrap_or_default();
+        let node = document.node.or_else(tranche_adapter::node_name).unwrap_or_default();
         if !is_subdomain(&node, 253) {
             return Err(bad(format!(
                 "{node:?} is no name of a node: set `node`, or NODE_NAME from spec.nodeName of the pod"
@@ -174,12 +174,6 @@ fn is_subdomain(text: &str, longest: usize) -> bool {
         !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     };
     text.len() <= longest && text.split('.').all(is_label)
-}
-
-fn node_name() -> Option<String> {
-    let set = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
-    let of_host = || nix::unistd::gethostname().ok()?.into_string().ok().map(|name| name.to_lowercase());
-    set.or_else(of_host)
 }
 
 #[cfg(test)]

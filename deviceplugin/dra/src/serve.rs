@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Server;
+use tranche_adapter::LoggedProblems;
 use tranche_domain::view::{GpuView, NodeView};
 use tranche_exposition::{BoundListener, ListenError};
 use tranche_kubelet::dra::dra_plugin_server::DraPluginServer;
@@ -304,23 +305,4 @@ impl LookState {
 
 fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|last| last.elapsed() >= interval)
-}
-
-/// Problems that are logged once, by subject.
-#[derive(Debug, Default)]
-struct LoggedProblems(std::collections::BTreeMap<&'static str, String>);
-
-impl LoggedProblems {
-    fn complain(&mut self, subject: &'static str, text: &str) {
-        if self.0.get(subject).map(String::as_str) != Some(text) {
-            tracing::warn!("{text}");
-            self.0.insert(subject, text.to_owned());
-        }
-    }
-
-    fn over(&mut self, subject: &'static str) {
-        if self.0.remove(subject).is_some() {
-            tracing::info!("the {subject} works again");
-        }
-    }
 }

@@ -22,6 +22,7 @@ pub const SHIPPED: [&str; 14] = [
     "tranche-demo",
     "tranche-deviceplugin",
     "tranche-dradriver",
+    "tranche-nriplugin",
     "tranche-jobs",
     "tranche-libcuda",
     "tranche-libnvml",

@@ -9,6 +9,7 @@ use architecture::Workspace;
 const EDGES: &[(&str, &[&str])] = &[
     // Interfaces between two processes.
     ("tranche-rpc", &["tranche-domain"]),
+    ("tranche-nri", &[]),
     ("tranche-kubelet", &["tranche-authority"]),
     ("tranche-authority", &[]),
     ("tranche-shm", &[]),
@@ -63,12 +64,40 @@ const EDGES: &[(&str, &[&str])] = &[
     // The adapters of the kubelet.
     (
         "tranche-deviceplugin",
-        &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
+        &[
+            "tranche-adapter",
+            "tranche-config",
+            "tranche-domain",
+            "tranche-exposition",
+            "tranche-kubelet",
+            "tranche-rpc",
+        ],
     ),
     (
         "tranche-dradriver",
-        &["tranche-config", "tranche-domain", "tranche-exposition", "tranche-kubelet", "tranche-rpc"],
+        &[
+            "tranche-adapter",
+            "tranche-config",
+            "tranche-domain",
+            "tranche-exposition",
+            "tranche-kubelet",
+            "tranche-rpc",
+        ],
     ),
+    // The adapter of the container runtime.
+    (
+        "tranche-nriplugin",
+        &[
+            "tranche-adapter",
+            "tranche-cdi",
+            "tranche-config",
+            "tranche-domain",
+            "tranche-exposition",
+            "tranche-nri",
+            "tranche-rpc",
+        ],
+    ),
+    ("tranche-adapter", &["tranche-exposition"]),
     // The shim, inside a tenant's process.
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),

@@ -228,6 +228,21 @@ func TestTheDraDriverReadsClaimsAndWritesItsOwnNodesGpus(t *testing.T) {
 	}
 }
 
+func TestTheRuntimesPluginHasSocketsAndNoToken(t *testing.T) {
+	objects := rendered(t, "nri: {enabled: true}")
+	set := objects.DaemonSets["nriplugin"]
+	sockets := []string{"restricted volume types", "runAsNonRoot != true", "runAsUser=0"}
+	if found := violated(t, set, psapi.LevelRestricted); !slices.Equal(found, sockets) {
+		t.Errorf("it asks beyond the restricted standard for %q", found)
+	}
+	if token := set.Spec.Template.Spec.AutomountServiceAccountToken; token == nil || *token {
+		t.Error("it has a token for the API server")
+	}
+	if rendered(t, "").DaemonSets["nriplugin"] != nil {
+		t.Error("it is there though it is not enabled")
+	}
+}
+
 func TestMetricsAreReachableOnlyWhereSomebodySaidSo(t *testing.T) {
 	for values, host := range map[string]string{
 		"":                         "127.0.0.1",
@@ -276,6 +291,7 @@ func TestThePluginAndTheDaemonUnderstandTheirConfiguration(t *testing.T) {
 		for program, file := range map[string]string{
 			"tranche-deviceplugin": "deviceplugin.toml",
 			"tranche-dradriver":    "dradriver.toml",
+			"tranche-nriplugin":    "nriplugin.toml",
 			"tranched":             "tranched.toml",
 		} {
 			if data[file] == "" {

@@ -19,11 +19,12 @@ use page::Page;
 /// A profile of half a GPU, and a layout with it.
 const PROFILES: &str = "[[profile]]\nname = 'gpu-50'\nfraction = 0.5\n[[layout]]\nprofiles = ['gpu-50']\n";
 
-/// A node with a project, and the kubelet's two adapters: all publish figures.
+/// A node with a project, and its adapters: all publish figures.
 struct Watched {
     node: Node,
     plugin: Process,
     driver: Process,
+    nri: Process,
 }
 
 impl Watched {
@@ -39,8 +40,8 @@ impl Watched {
         std::fs::write(&path, config).expect("the directory can be written");
         let program = node.stage().daemon().with_file_name("tranche-deviceplugin");
         let plugin = Process::start(node.command(program).arg("--config").arg(path));
-        let driver = Self::driver(&node);
-        Self { node, plugin, driver }
+        let (driver, nri) = (Self::driver(&node), Self::nri(&node));
+        Self { node, plugin, driver, nri }
     }
 
     /// The DRA driver with an API server that does not answer.
@@ -59,6 +60,18 @@ impl Watched {
         Process::start(node.command(program).arg("--config").arg(path).env("KUBECONFIG", account))
     }
 
+    /// The plugin of a container runtime that is not there.
+    fn nri(node: &Node) -> Process {
+        let config = format!(
+            "runtime_socket = '{0}/nri'\ntranched_socket = '{0}/run/tranched.sock'\nmetrics = '{0}/nri.sock'\n",
+            node.dir().display()
+        );
+        let path = node.dir().join("nri.toml");
+        std::fs::write(&path, config).expect("the directory can be written");
+        let program = node.stage().daemon().with_file_name("tranche-nriplugin");
+        Process::start(node.command(program).arg("--config").arg(path))
+    }
+
     fn daemon_page(&self) -> Result<Page, String> {
         Page::read(&Address::Unix(self.node.dir().join("run/metrics.sock")))
     }
@@ -71,12 +84,16 @@ impl Watched {
         Page::read(&Address::Unix(self.node.dir().join("driver.sock")))
     }
 
+    fn nri_page(&self) -> Result<Page, String> {
+        Page::read(&Address::Unix(self.node.dir().join("nri.sock")))
+    }
+
     fn plugin_socket(&self) -> PathBuf {
         self.node.dir().join("plugin.sock")
     }
 
     fn end(self) {
-        for adapter in [self.plugin, self.driver] {
+        for adapter in [self.plugin, self.driver, self.nri] {
             adapter.signal(Signal::SIGTERM);
             adapter.end().success();
         }
@@ -110,7 +127,7 @@ fn published_figures_are_those_of_the_document() {
     watched.node.set_gpu(3, &["--xid", "48"]);
     let documented = files::documented();
     eventually("all publish, and nothing else", || {
-        let pages = [watched.daemon_page()?, watched.plugin_page()?, watched.driver_page()?];
+        let pages = [watched.daemon_page()?, watched.plugin_page()?, watched.driver_page()?, watched.nri_page()?];
         let names = pages.iter().flat_map(|page| page.names());
         let published: BTreeSet<_> = names.map(str::to_owned).collect();
         let of_processes = |name: &&String| name.starts_with("process_");
@@ -143,6 +160,7 @@ fn promtool_finds_nothing_wrong_with_what_is_published() {
     promtool::check_metrics(daemon.text());
     promtool::check_metrics(eventually("the plugin answers", || watched.plugin_page()).text());
     promtool::check_metrics(eventually("the driver answers", || watched.driver_page()).text());
+    promtool::check_metrics(eventually("the NRI plugin answers", || watched.nri_page()).text());
     drop(tenant);
     watched.end();
 }
