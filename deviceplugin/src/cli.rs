@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tranche_adapter::{Adapter, Ending};
+use tranche_adapter::{Adapter, AdapterFailure};
 use tranche_exposition::Address;
 
 use crate::config::Config;
@@ -54,10 +54,10 @@ impl Adapter for PluginProgram {
         &config.metrics
     }
 
-    async fn serve(config: Config, stop: impl Future<Output = ()> + Send) -> Result<(), Ending> {
+    async fn serve(config: Config, stop: impl Future<Output = ()> + Send) -> Result<(), AdapterFailure> {
         serve(config, Pace::default(), stop).await.map_err(|error| match error {
-            ServeError::Thread(_) | ServeError::Metrics(_) => Ending::Failed(error.into()),
-            ServeError::DoesNotFit(_) | ServeError::NothingFits => Ending::Invalid(error.into()),
+            ServeError::Thread(_) | ServeError::Metrics(_) => AdapterFailure::Failed(error.into()),
+            ServeError::DoesNotFit(_) | ServeError::NothingFits => AdapterFailure::Invalid(error.into()),
         })
     }
 }

@@ -15,7 +15,7 @@ from waiting import Failed
 
 CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
           claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
-          claims.lost_gpu_is_tainted]
+          claims.claims_are_prepared_in_time, claims.lost_gpu_is_tainted]
 ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
                annotations.starts_at_once, annotations.reports_what_has_no_slice, annotations.required_plugin_is_awaited,
                annotations.survives_restarts]

@@ -12,6 +12,7 @@ from waiting import Failed, holds_for, until
 DRA = {"devicePlugin": {"enabled": False}, "dra": {"enabled": True, "config": "recovery_s = 4"}, "metrics": {"enabled": True}}
 DRIVER = "gpu.tranche.dev"
 V100_MIB = 32510
+PORT = 9466
 
 
 def part(name, permille, **more):
@@ -171,6 +172,27 @@ def claims_storm(bed):
     bed.expect(set(phases) <= {"Running", "Pending"}, f"phases: {phases}")
     bed.expect(all(500 < amount <= 1000 for amount in used.values()) and len(used) == 8, f"by GPU: {used}")
     bed.expect(len(bed.chart.slices()) == phases.count("Running"), f"slices: {len(bed.chart.slices())}")
+
+
+def claims_are_prepared_in_time(bed):
+    """100 claims, 20 at a time: the time from the kubelet's request to the slice is counted, and below a second for 99."""
+    ended(bed, *(pod["metadata"]["name"] for pod in bed.api.list("Pod")))
+    name = "tranche_dradriver_prepare_seconds"
+    bounds = ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "1.0", "2.5", "10.0"]
+    counts = lambda: [bed.metric("dradriver", PORT, f'{name}_bucket{{le="{bound}"}}') for bound in bounds]
+    before = counts()
+    for turn in range(5):
+        names = [f"prompt-{turn}-{number}" for number in range(20)]
+        for one in names:
+            bed.api.create(part(one, 300))
+            bed.api.create(pods.pod(one, "exit 0", claims=[one]))
+        for one in names:
+            until(f"pod {one}", lambda: pods.phase(bed.api, one) == "Succeeded")
+        ended(bed, *names)
+    within = {bound: int(now - then) for bound, now, then in zip(bounds, counts(), before)}
+    bed.say(f"claims prepared within so many seconds: {within}")
+    bed.expect(within["10.0"] >= 100, f"{within['10.0']} of 100 claims are counted")
+    bed.expect(within["1.0"] >= 0.99 * within["10.0"], "claims are prepared slowly")
 
 
 def claims_survive_power_cut(bed):

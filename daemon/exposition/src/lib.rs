@@ -28,4 +28,5 @@ pub use probe::{ProbeError, ask};
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::family::Family;
 pub use prometheus_client::metrics::gauge::Gauge;
+pub use prometheus_client::metrics::histogram::Histogram;
 pub use serve::serve;

@@ -29,7 +29,7 @@ pub trait Adapter {
     const ABOUT: &'static str;
     /// Default path of the configuration file.
     const CONFIG: &'static str;
-    /// The configuration.
+    /// Settings with their defaults filled in.
     type Config;
 
     /// Reads the configuration file.
@@ -38,7 +38,7 @@ pub trait Adapter {
     /// If it is invalid.
     fn read(path: &Path) -> Result<Self::Config, Box<dyn Error>>;
 
-    /// What `--check` prints.
+    /// Text for `--check`.
     fn description(config: &Self::Config) -> String;
 
     /// Log filter in `tracing` syntax.
@@ -48,12 +48,15 @@ pub trait Adapter {
     fn metrics(config: &Self::Config) -> &Address;
 
     /// Runs until the future completes.
-    fn serve(config: Self::Config, stop: impl Future<Output = ()> + Send) -> impl Future<Output = Result<(), Ending>>;
+    fn serve(
+        config: Self::Config,
+        stop: impl Future<Output = ()> + Send,
+    ) -> impl Future<Output = Result<(), AdapterFailure>>;
 }
 
 /// Reason for which a program ends by itself.
 #[derive(Debug, thiserror::Error)]
-pub enum Ending {
+pub enum AdapterFailure {
     /// The configuration, or its combination with this node, is invalid.
     #[error("{0}")]
     Invalid(Box<dyn Error>),
@@ -62,7 +65,7 @@ pub enum Ending {
     Failed(Box<dyn Error>),
 }
 
-impl Ending {
+impl AdapterFailure {
     fn failed(error: impl Into<Box<dyn Error>>) -> Self {
         Self::Failed(error.into())
     }
@@ -74,25 +77,26 @@ pub fn main<A: Adapter>() -> ExitCode {
     let Err(ending) = ended else { return ExitCode::SUCCESS };
     eprintln!("{}: {ending}", A::NAME);
     match ending {
-        Ending::Invalid(_) => ExitCode::from(2),
-        Ending::Failed(_) => ExitCode::FAILURE,
+        AdapterFailure::Invalid(_) => ExitCode::from(2),
+        AdapterFailure::Failed(_) => ExitCode::FAILURE,
     }
 }
 
-fn run<A: Adapter>(arguments: Arguments) -> Result<(), Ending> {
-    let config = A::read(&arguments.config).map_err(Ending::Invalid)?;
+fn run<A: Adapter>(arguments: Arguments) -> Result<(), AdapterFailure> {
+    let config = A::read(&arguments.config).map_err(AdapterFailure::Invalid)?;
     if arguments.check {
         print!("{}", A::description(&config));
         return Ok(());
     }
     if let Some(path) = arguments.probe {
-        tranche_exposition::ask(A::metrics(&config), &format!("/{path}")).map_err(Ending::failed)?;
+        tranche_exposition::ask(A::metrics(&config), &format!("/{path}")).map_err(AdapterFailure::failed)?;
         return Ok(());
     }
     start_logging(A::log(&config))?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().map_err(Ending::failed)?;
-    let served = runtime.block_on(async { A::serve(config, stop_signal().map_err(Ending::failed)?).await });
+    let runtime = runtime.worker_threads(2).enable_all().build().map_err(AdapterFailure::failed)?;
+    let served =
+        runtime.block_on(async { A::serve(config, stop_signal().map_err(AdapterFailure::failed)?).await });
     // A thread that watches a directory must not delay the exit.
     runtime.shutdown_background();
     served
@@ -125,12 +129,18 @@ fn command<A: Adapter>() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .arg(config.default_value(A::CONFIG).help("Configuration file, in TOML"))
         .arg(check.help("Check the configuration, print what it results in, and exit"))
-        .arg(probe.conflicts_with("check").help("Query liveness or readiness of the running program, and exit"))
+        .arg(
+            probe
+                .conflicts_with("check")
+                .help("Query liveness or readiness of the running program, and exit"),
+        )
 }
 
-fn start_logging(filter: &str) -> Result<(), Ending> {
+fn start_logging(filter: &str) -> Result<(), AdapterFailure> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| {
-        Ending::Invalid(format!("the configuration's `log` is not a filter: {error}; try `info`").into())
+        AdapterFailure::Invalid(
+            format!("the configuration's `log` is not a filter: {error}; try `info`").into(),
+        )
     })?;
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
@@ -181,7 +191,7 @@ mod tests {
             &Address::Off
         }
 
-        async fn serve((): (), _: impl Future<Output = ()> + Send) -> Result<(), Ending> {
+        async fn serve((): (), _: impl Future<Output = ()> + Send) -> Result<(), AdapterFailure> {
             Ok(())
         }
     }
@@ -194,7 +204,10 @@ mod tests {
     fn command_line_has_its_defaults() {
         command::<Example>().debug_assert();
         let none = parse(&[]).unwrap();
-        assert_eq!((none.config.as_path(), none.check, none.probe), (Path::new("/etc/example.toml"), false, None));
+        assert_eq!(
+            (none.config.as_path(), none.check, none.probe),
+            (Path::new("/etc/example.toml"), false, None)
+        );
         let given = parse(&["--config", "x", "--probe", "readyz"]).unwrap();
         assert_eq!((given.config.as_path(), given.probe.as_deref()), (Path::new("x"), Some("readyz")));
     }
@@ -209,6 +222,6 @@ mod tests {
     #[test]
     fn invalid_configuration_is_no_failure_of_the_program() {
         let arguments = Arguments { config: "x".into(), check: true, probe: None };
-        assert!(matches!(run::<Example>(arguments), Err(Ending::Invalid(_))));
+        assert!(matches!(run::<Example>(arguments), Err(AdapterFailure::Invalid(_))));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 use tranche_domain::id::SliceName;
 use tranche_domain::view::{NodeView, SliceView};
 use tranche_kubelet::dra as api;
@@ -83,10 +84,14 @@ impl DraDriver {
 
     /// Makes the slices of a claim, all or none; those that are there already stay as they are.
     pub(crate) async fn prepare(&self, claim: &api::Claim) -> Result<Vec<api::Device>, ClaimError> {
+        let begun = Instant::now();
         let prepared = self.try_to_prepare(claim).await;
         self.counters.prepare(prepared.as_ref().map_or_else(ClaimError::outcome, |_| "prepared"));
         match &prepared {
-            Ok(_) => tracing::info!(claim = %named(claim), uid = claim.uid, "prepared"),
+            Ok(_) => {
+                self.counters.prepared_within(begun.elapsed());
+                tracing::info!(claim = %named(claim), uid = claim.uid, "prepared");
+            }
             Err(error) => tracing::warn!("{error}"),
         }
         prepared

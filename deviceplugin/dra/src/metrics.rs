@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tranche_exposition::{Counter, Family, Figures, Labels, MetricsPage};
+use tranche_exposition::{Counter, Family, Figures, Histogram, Labels, MetricsPage};
 
 /// Time without a read of the daemon after which the driver counts as hung.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
+
+/// Bounds of the times of preparation, in seconds.
+const TIMES: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
 /// Figures since the start of the driver.
 #[derive(Debug)]
 pub(crate) struct DriverCounters {
     prepares: Family<Labels, Counter>,
+    /// Times of claims that were prepared.
+    times: Histogram,
     unprepares: Family<Labels, Counter>,
     publications: Family<Labels, Counter>,
     orphans: Counter,
@@ -30,6 +35,7 @@ impl DriverCounters {
     pub(crate) fn new() -> Self {
         let counters = Self {
             prepares: Family::default(),
+            times: Histogram::new(TIMES),
             unprepares: Family::default(),
             publications: Family::default(),
             orphans: Counter::default(),
@@ -53,6 +59,11 @@ impl DriverCounters {
     /// Counts a claim by its outcome: `prepared`, `refused`, `failed`.
     pub(crate) fn prepare(&self, word: &str) {
         self.prepares.get_or_create(&outcome(word)).inc();
+    }
+
+    /// Counts a preparation that succeeded by its time.
+    pub(crate) fn prepared_within(&self, time: Duration) {
+        self.times.observe(time.as_secs_f64());
     }
 
     pub(crate) fn unprepare(&self, succeeded: bool) {
@@ -113,6 +124,11 @@ impl Figures for DriverFigures {
             "tranche_dradriver_prepares",
             "Claims that the kubelet wanted prepared, by outcome",
             &counters.prepares,
+        )?;
+        page.kept(
+            "tranche_dradriver_prepare_seconds",
+            "Time from the kubelet's request to the slice, of claims that were prepared",
+            &counters.times,
         )?;
         page.kept(
             "tranche_dradriver_unprepares",

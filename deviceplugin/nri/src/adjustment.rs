@@ -32,7 +32,9 @@ pub(crate) enum NotAdjusted {
 /// The edits of a document, with device nodes as they are below the folder `root`.
 pub(crate) fn of(spec: &Spec, root: &Path) -> Result<api::ContainerAdjustment, NotAdjusted> {
     let mut adjustment = api::ContainerAdjustment::default();
-    for edits in std::iter::once(&spec.container_edits).chain(spec.devices.iter().map(|one| &one.container_edits)) {
+    for edits in
+        std::iter::once(&spec.container_edits).chain(spec.devices.iter().map(|one| &one.container_edits))
+    {
         add(edits, root, &mut adjustment)?;
     }
     Ok(adjustment)
@@ -43,8 +45,7 @@ fn add(edits: &ContainerEdits, root: &Path, to: &mut api::ContainerAdjustment) -
         return Err(NotAdjusted::Field(field.clone()));
     }
     for variable in &edits.env {
-        let (key, value) =
-            variable.split_once('=').ok_or_else(|| NotAdjusted::Variable(variable.clone()))?;
+        let (key, value) = variable.split_once('=').ok_or_else(|| NotAdjusted::Variable(variable.clone()))?;
         to.env.push(api::KeyValue { key: key.to_owned(), value: value.to_owned() });
     }
     to.mounts.extend(edits.mounts.iter().map(mount));
@@ -141,8 +142,10 @@ mod tests {
 
     fn document(edits: serde_json::Value) -> Spec {
         let device = json!({"name": "s", "containerEdits": edits});
-        serde_json::from_value(json!({"cdiVersion": "0.5.0", "kind": "tranche.dev/slice", "devices": [device]}))
-            .expect("a document")
+        serde_json::from_value(
+            json!({"cdiVersion": "0.5.0", "kind": "tranche.dev/slice", "devices": [device]}),
+        )
+        .expect("a document")
     }
 
     fn adjusted(edits: serde_json::Value) -> Result<api::ContainerAdjustment, NotAdjusted> {
@@ -162,16 +165,21 @@ mod tests {
             "additionalGids": [44],
         });
         let adjustment = adjusted(edits).unwrap();
-        let variables: Vec<_> = adjustment.env.iter().map(|one| (one.key.as_str(), one.value.as_str())).collect();
+        let variables: Vec<_> =
+            adjustment.env.iter().map(|one| (one.key.as_str(), one.value.as_str())).collect();
         assert_eq!(variables, [("A", "b=c"), ("NVIDIA_VISIBLE_DEVICES", "void")]);
         let device = &adjustment.linux.unwrap().devices[0];
         assert_eq!((device.path.as_str(), device.r#type.as_str()), ("/dev/nvidia0", "c"));
         assert_eq!((device.major, device.minor), (1, 3));
         assert_eq!((device.file_mode.unwrap().value, device.uid, device.gid.unwrap().value), (438, None, 7));
-        let kinds: Vec<_> = adjustment.mounts.iter().map(|one| (one.r#type.as_str(), one.source.as_str())).collect();
+        let kinds: Vec<_> =
+            adjustment.mounts.iter().map(|one| (one.r#type.as_str(), one.source.as_str())).collect();
         assert_eq!(kinds, [("bind", "/a"), ("tmpfs", "tmpfs")]);
         let hook = &adjustment.hooks.unwrap().create_container[0];
-        assert_eq!((hook.path.as_str(), &hook.args[..], hook.timeout), ("/h", &["h".to_owned(), "x".into()][..], Some(api::OptionalInt { value: 3 })));
+        assert_eq!(
+            (hook.path.as_str(), &hook.args[..], hook.timeout),
+            ("/h", &["h".to_owned(), "x".into()][..], Some(api::OptionalInt { value: 3 }))
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tranche_adapter::{Adapter, Ending};
+use tranche_adapter::{Adapter, AdapterFailure};
 use tranche_exposition::Address;
 
 use crate::config::PluginConfig;
@@ -44,7 +44,10 @@ impl Adapter for NriProgram {
         &config.metrics
     }
 
-    async fn serve(config: PluginConfig, stop: impl Future<Output = ()> + Send) -> Result<(), Ending> {
-        serve(config, stop).await.map_err(|error| Ending::Failed(error.into()))
+    async fn serve(
+        config: PluginConfig,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), AdapterFailure> {
+        serve(config, stop).await.map_err(|error| AdapterFailure::Failed(error.into()))
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct PluginConfig {
 
 /// Content of the file.
 #[derive(Deserialize)]
-struct ConfigDocument {
+struct NriDocument {
     runtime_socket: Option<PathBuf>,
     index: Option<String>,
     tranched_socket: Option<PathBuf>,
@@ -52,7 +52,7 @@ impl PluginConfig {
         Self::complete(tranche_config::read(path, &keys())?, path)
     }
 
-    fn complete(document: ConfigDocument, path: &Path) -> Result<Self, BadPluginConfig> {
+    fn complete(document: NriDocument, path: &Path) -> Result<Self, BadPluginConfig> {
         let index = document.index.unwrap_or_else(|| "10".into());
         if index.len() != 2 || !index.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(BadPluginConfig::Index { path: path.to_owned(), given: index });
@@ -71,7 +71,7 @@ impl PluginConfig {
 }
 
 fn keys() -> Keys {
-    Keys::of::<ConfigDocument>()
+    Keys::of::<NriDocument>()
 }
 
 #[cfg(test)]

@@ -85,7 +85,11 @@ impl Figures for PluginFigures {
                 "Whether the container runtime calls the plugin",
                 &counters.registered,
             ),
-            ("tranche_nriplugin_daemon_up", "Whether tranched answered when it was last read", &counters.daemon),
+            (
+                "tranche_nriplugin_daemon_up",
+                "Whether tranched answered when it was last read",
+                &counters.daemon,
+            ),
         ];
         for (name, help, value) in states {
             page.gauge(name, help, u64::from(value.load(Ordering::Relaxed)))?;

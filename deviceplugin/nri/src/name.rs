@@ -6,8 +6,9 @@ use tranche_domain::view::SliceView;
 
 const PREFIX: &str = "nri-";
 
-/// Name of a container's slice: the pod's uid and the container's name, or the name's hash where it is too long.
+/// Name of a container's slice: the pod's uid and the container's name.
 ///
+/// A name that is too long is replaced by its hash.
 /// Containers whose names have the same hash share a slice; both are the same pod's.
 pub(crate) fn of(uid: &PodUid, container: &str) -> Option<SliceName> {
     let plain = format!("{PREFIX}{uid}.{container}");

@@ -1,4 +1,4 @@
-//! The plugin's run: a connection after another to the runtime, and looks at the daemon.
+//! The main loop: one connection to the runtime after another, and the ends of slices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::metrics::PluginFigures;
 use crate::session;
 use crate::slices::PodSlices;
 
-/// Time between looks at the daemon while nothing has to end.
+/// Time between two reads of the daemon while nothing has to end.
 const LOOK: Duration = Duration::from_secs(10);
 /// Time before another attempt.
 const PAUSE: Duration = Duration::from_secs(1);

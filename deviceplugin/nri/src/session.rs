@@ -10,9 +10,12 @@ use tokio::time::timeout;
 use tranche_domain::id::SliceName;
 use tranche_nri::api;
 use tranche_nri::ttrpc::Request;
-use tranche_nri::wire::{self, Called, Content, Message, MessageReader, UNIMPLEMENTED, UNKNOWN, WireError};
+use tranche_nri::wire::{
+    self, CalledSide, Message, MessageContent, MessageReader, UNIMPLEMENTED, UNKNOWN, WireError,
+};
 
-use crate::slices::{self, ContainerError, Fence, PodSlices};
+use crate::container::{self, Fence};
+use crate::slices::{ContainerError, PodSlices};
 
 /// Name of the plugin.
 const NAME: &str = "tranche";
@@ -41,16 +44,15 @@ pub(crate) enum SessionError {
 pub(crate) async fn run(slices: &PodSlices) -> Result<(), SessionError> {
     let path = &slices.config.runtime_socket;
     let stream = UnixStream::connect(path).await;
-    let stream =
-        stream.map_err(|cause| SessionError::Connect { path: path.display().to_string(), cause })?;
+    let stream = stream.map_err(|cause| SessionError::Connect { path: path.display().to_string(), cause })?;
     let (from, to) = stream.into_split();
-    let mut session = Session { slices, to, limit: PATIENCE, inventory: Inventory::default() };
+    let mut session = RuntimeConnection { slices, to, limit: PATIENCE, inventory: Inventory::default() };
     session.register().await?;
     session.respond(MessageReader::new(from)).await
 }
 
 #[derive(Debug)]
-struct Session<'a> {
+struct RuntimeConnection<'a> {
     slices: &'a PodSlices,
     to: OwnedWriteHalf,
     /// Time within which the runtime wants a response.
@@ -68,24 +70,29 @@ struct Inventory {
 /// Encoded result, or code and reason.
 type Outcome = Result<Vec<u8>, (i32, String)>;
 
-impl Session<'_> {
+impl RuntimeConnection<'_> {
     async fn register(&mut self) -> Result<(), WireError> {
         let argument = api::RegisterPluginRequest {
             plugin_name: NAME.into(),
             plugin_idx: self.slices.config.index.clone(),
             nri_version: String::new(),
         };
-        wire::send(&mut self.to, &Message::request(Called::Runtime, REGISTRATION, "RegisterPlugin", &argument)).await
+        wire::send(
+            &mut self.to,
+            &Message::request(CalledSide::Runtime, REGISTRATION, "RegisterPlugin", &argument),
+        )
+        .await
     }
 
     async fn respond(&mut self, mut from: MessageReader<OwnedReadHalf>) -> Result<(), SessionError> {
         while let Some(message) = from.next().await? {
             match (message.called, message.content) {
-                (Called::Plugin, Content::Request(request)) => {
+                (CalledSide::Plugin, MessageContent::Request(request)) => {
                     let outcome = self.outcome(&request).await;
-                    wire::send(&mut self.to, &Message::response(Called::Plugin, message.call, outcome)).await?;
+                    wire::send(&mut self.to, &Message::response(CalledSide::Plugin, message.call, outcome))
+                        .await?;
                 }
-                (Called::Runtime, Content::Response(response)) => {
+                (CalledSide::Runtime, MessageContent::Response(response)) => {
                     response.result::<api::Empty>().map_err(SessionError::Refused)?;
                 }
                 _ => return Err(SessionError::Closed),
@@ -156,22 +163,28 @@ impl Session<'_> {
         Ok(api::SynchronizeResponse { more: request.more }.encode_to_vec())
     }
 
-    /// Takes over the containers that have slices, and reports those without the one that they request: the
-    /// interface has no way to stop them. Returns the slices of all containers, of stopped ones, too.
+    /// Takes over the containers that have slices. Returns the slices of all containers, of stopped ones, too.
     ///
-    /// A pod without a container is one that ends, or begins and has no slice yet.
-    fn adopt(&self, pods: &HashMap<String, api::PodSandbox>, containers: &[api::Container]) -> BTreeSet<SliceName> {
+    /// Those without the slice that they request are reported: the interface has no way to stop them. A pod without a container is one that ends, or begins and has no slice yet.
+    fn adopt(
+        &self,
+        pods: &HashMap<String, api::PodSandbox>,
+        containers: &[api::Container],
+    ) -> BTreeSet<SliceName> {
         let (mut unfenced, mut kept) = (0, BTreeSet::new());
         for container in containers {
             let Some(pod) = pods.get(&container.pod_sandbox_id) else { continue };
-            kept.extend(slices::slice_of(pod, container));
-            match slices::fence(pod, container) {
+            kept.extend(container::slice_name(pod, container));
+            match container::fence(pod, container) {
                 Fence::NotNeeded => {}
                 Fence::Slice => self.slices.hold(pod, container),
                 Fence::Missing => {
                     unfenced += 1;
                     let name = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
-                    tracing::warn!(container = name, "runs without its slice: the plugin was away when it was created");
+                    tracing::warn!(
+                        container = name,
+                        "runs without its slice: the plugin was away when it was created"
+                    );
                 }
             }
         }

@@ -8,22 +8,19 @@ use tokio::sync::Notify;
 use tonic::Code;
 use tranche_cdi::names;
 use tranche_cdi::spec::Spec;
-use tranche_domain::id::{GpuSelector, SliceName};
+use tranche_domain::id::SliceName;
 use tranche_domain::pod::{PodContainer, PodUid};
-use tranche_domain::request::{ComputeMode, SliceRequest};
-use tranche_domain::view::{SliceDeviceView, SliceView};
+use tranche_domain::view::SliceView;
 use tranche_domain::word::BadWord;
 use tranche_nri::api;
 use tranche_rpc::{Daemon, DaemonError};
 
 use crate::adjustment::{self, NotAdjusted};
 use crate::config::PluginConfig;
+use crate::container;
 use crate::metrics::PluginCounters;
 use crate::name;
 use crate::wanted::{BadAnnotation, WantedPart};
-
-/// Variable of each container that has a slice, and of no other.
-const ATTACHED: &str = "TRANCHE_SLICE_SOCKET=";
 
 /// The plugin's work with the daemon.
 #[derive(Debug)]
@@ -34,7 +31,7 @@ pub(crate) struct PodSlices {
     /// Slices that have to end.
     ending: Mutex<BTreeSet<Ended>>,
     /// The last container of each slice.
-    holders: Mutex<BTreeMap<SliceName, Holder>>,
+    holders: Mutex<BTreeMap<SliceName, LastContainer>>,
     /// Held while a slice is made or ended: no slice is ended that a container is about to keep.
     turn: tokio::sync::Mutex<()>,
     pub(crate) changed: Notify,
@@ -59,20 +56,9 @@ impl Ended {
 
 /// A container by time of creation, so that the greatest is the last, and id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Holder {
+struct LastContainer {
     created_at: i64,
     id: String,
-}
-
-/// Relation of a container to the slice that its pod requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fence {
-    /// None is requested, or the container has stopped.
-    NotNeeded,
-    /// It has the slice.
-    Slice,
-    /// It runs without.
-    Missing,
 }
 
 /// Reason for which a container is not created.
@@ -127,7 +113,7 @@ impl PodSlices {
     ) -> Result<Option<api::ContainerAdjustment>, ContainerError> {
         let wanted = WantedPart::of(&pod.annotations, &container.name, &container.env)?;
         let Some(wanted) = wanted else { return Ok(None) };
-        let label = label(pod, container)?;
+        let label = container::label(pod, container)?;
         let uid = label.uid.clone().ok_or_else(|| ContainerError::Uid(pod.uid.clone()))?;
         let slice = name::of(&uid, &container.name).ok_or_else(|| ContainerError::Uid(pod.uid.clone()))?;
         let _turn = self.turn.lock().await;
@@ -136,7 +122,7 @@ impl PodSlices {
         self.ending().retain(|one| !ends.contains(one));
         self.make(&slice, wanted, label).await?;
         let created_at = i64::MAX; // the runtime names no time yet
-        self.holders().insert(slice.clone(), Holder { created_at, id: container.id.clone() });
+        self.holders().insert(slice.clone(), LastContainer { created_at, id: container.id.clone() });
         let path = self.config.cdi_dir.join(names::file_name(&slice));
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -170,10 +156,15 @@ impl PodSlices {
     }
 
     /// Keeps a slice of an earlier container of this name, unless it is another part or on other GPUs.
-    async fn make(&self, slice: &SliceName, wanted: WantedPart, pod: PodContainer) -> Result<(), ContainerError> {
+    async fn make(
+        &self,
+        slice: &SliceName,
+        wanted: WantedPart,
+        pod: PodContainer,
+    ) -> Result<(), ContainerError> {
         let node = self.daemon.node().await?;
         if let Some(there) = node.slices.iter().find(|one| one.name == *slice) {
-            if is_of(there, &wanted) {
+            if container::is_part(there, &wanted) {
                 return Ok(());
             }
             match self.daemon.end(slice, false).await {
@@ -183,7 +174,7 @@ impl PodSlices {
                 ended => ended?,
             }
         }
-        Ok(self.daemon.make(request(slice, wanted, pod)).await?)
+        Ok(self.daemon.make(container::request(slice, wanted, pod)).await?)
     }
 
     /// Ends a pod's slices as soon as the daemon does it.
@@ -196,18 +187,19 @@ impl PodSlices {
 
     /// Notes a container that has a slice, if no later one has it.
     pub(crate) fn hold(&self, pod: &api::PodSandbox, container: &api::Container) {
-        let Some(slice) = slice_of(pod, container) else { return };
-        let holder = Holder { created_at: container.created_at, id: container.id.clone() };
+        let Some(slice) = container::slice_name(pod, container) else { return };
+        let holder = LastContainer { created_at: container.created_at, id: container.id.clone() };
         let mut holders = self.holders();
         if holders.get(&slice).is_none_or(|last| *last < holder) {
             holders.insert(slice, holder);
         }
     }
 
-    /// Ends the slice of a container that is removed, unless a later one has it: the kubelet keeps the last container
-    /// of each name as long as the pod.
+    /// Ends the slice of a container that is removed, unless a later one has it.
+    ///
+    /// The kubelet keeps the last container of each name as long as the pod.
     pub(crate) fn remove(&self, pod: &api::PodSandbox, container: &api::Container) {
-        let Some(slice) = slice_of(pod, container) else { return };
+        let Some(slice) = container::slice_name(pod, container) else { return };
         let mut holders = self.holders();
         if holders.get(&slice).is_some_and(|last| last.id == container.id) {
             holders.remove(&slice);
@@ -219,7 +211,8 @@ impl PodSlices {
     /// Ends all slices but these.
     pub(crate) async fn sweep(&self, kept: &BTreeSet<SliceName>) -> Result<(), DaemonError> {
         let node = self.daemon.node().await?;
-        let gone = node.slices.iter().filter(|slice| name::pod(slice).is_some() && !kept.contains(&slice.name));
+        let gone =
+            node.slices.iter().filter(|slice| name::pod(slice).is_some() && !kept.contains(&slice.name));
         self.ending().extend(gone.map(|slice| Ended::Slice(slice.name.clone())));
         self.changed.notify_one();
         Ok(())
@@ -246,64 +239,7 @@ impl PodSlices {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn holders(&self) -> MutexGuard<'_, BTreeMap<SliceName, Holder>> {
+    fn holders(&self) -> MutexGuard<'_, BTreeMap<SliceName, LastContainer>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Name of the slice that a container has, if it has one.
-pub(crate) fn slice_of(pod: &api::PodSandbox, container: &api::Container) -> Option<SliceName> {
-    name::of(&pod.uid.parse().ok()?, &container.name)
-}
-
-/// Relation of a container to the slice that its pod requests.
-pub(crate) fn fence(pod: &api::PodSandbox, container: &api::Container) -> Fence {
-    let runs = [api::ContainerState::ContainerCreated, api::ContainerState::ContainerRunning];
-    if container.env.iter().any(|variable| variable.starts_with(ATTACHED)) {
-        Fence::Slice
-    } else if !runs.contains(&container.state())
-        || matches!(WantedPart::of(&pod.annotations, &container.name, &container.env), Ok(None))
-    {
-        Fence::NotNeeded
-    } else {
-        Fence::Missing
-    }
-}
-
-fn label(pod: &api::PodSandbox, container: &api::Container) -> Result<PodContainer, BadWord> {
-    Ok(PodContainer {
-        namespace: pod.namespace.parse()?,
-        name: pod.name.parse()?,
-        container: container.name.parse()?,
-        uid: Some(pod.uid.parse()?),
-    })
-}
-
-fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) -> SliceRequest {
-    SliceRequest {
-        name: Some(slice.clone()),
-        share: wanted.share,
-        memory: wanted.memory,
-        compute: wanted.compute,
-        limit: None,
-        mode: ComputeMode::default(),
-        priority: Default::default(),
-        latency: None,
-        gang: None,
-        project: None,
-        gpus: wanted.gpus,
-        ephemeral: false,
-        pod: Some(pod),
-    }
-}
-
-/// Tests if a slice is this part.
-fn is_of(slice: &SliceView, wanted: &WantedPart) -> bool {
-    let on = |device: &SliceDeviceView| {
-        let names = [GpuSelector::Index(device.gpu_index), GpuSelector::Uuid(device.gpu_uuid)];
-        names.into_iter().any(|name| wanted.gpus.contains(&name))
-    };
-    let gpus = wanted.gpus.is_empty() || wanted.gpus.len() == slice.devices.len() && slice.devices.iter().all(on);
-    let memory = wanted.memory.is_none_or(|memory| slice.devices.iter().all(|device| device.cap == memory));
-    slice.share == wanted.share && gpus && memory && wanted.compute.is_none_or(|compute| compute == slice.compute)
 }

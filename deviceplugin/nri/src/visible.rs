@@ -2,17 +2,19 @@
 
 use tranche_domain::id::GpuSelector;
 
-/// Variable by which NVIDIA's container runtime chooses GPUs; KAI sets it to the UUID of the GPU that it chose.
+/// Variable by which NVIDIA's container runtime chooses GPUs.
+///
+/// KAI sets it to the UUID of the GPU that it chose.
 const VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// GPUs that a container would see without a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VisibleGpus {
-    /// None.
+    /// Access to no GPU at all.
     None,
     /// All of them: no scheduler has chosen one.
     All,
-    /// These.
+    /// GPUs that a scheduler chose, by index or UUID.
     Chosen(Vec<GpuSelector>),
 }
 

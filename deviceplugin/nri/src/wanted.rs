@@ -138,7 +138,8 @@ struct OwnAnnotations {
 impl OwnAnnotations {
     /// Memory is the request, which a scheduler has counted; or else the limit.
     fn read(annotations: &Annotations, container: &str) -> Result<Self, BadAnnotation> {
-        let prefixes = [format!("nvidia.com/container.{container}."), format!("kai.scheduler/container.{container}.")];
+        let prefixes =
+            [format!("nvidia.com/container.{container}."), format!("kai.scheduler/container.{container}.")];
         let (mut own, mut limit) = (Self::default(), None);
         for (key, value) in annotations {
             let Some(field) = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix.as_str())) else {
@@ -189,7 +190,9 @@ fn portion(key: &str, given: &str) -> Result<Permille, BadAnnotation> {
 /// A quantity of Kubernetes, in whole MiB upwards.
 fn bytes(key: &str, given: &str) -> Result<Bytes, BadAnnotation> {
     let mib = quantity::whole(given).map(|bytes| bytes.div_ceil(MIB.get()));
-    mib.filter(|mib| *mib > 0).map(Bytes::mib).ok_or_else(|| bad(key, given, "an amount of memory, such as 4Gi"))
+    mib.filter(|mib| *mib > 0)
+        .map(Bytes::mib)
+        .ok_or_else(|| bad(key, given, "an amount of memory, such as 4Gi"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Node resource interface (NRI): messages and wire of the connection between a container runtime and a plugin.
+//! Node resource interface (NRI): messages between a container runtime and a plugin.
 //!
 //! A connection has two streams of ttrpc calls: the plugin's to the runtime, and the runtime's to the plugin. The same
 //! code is either side, so a test can be the runtime. Only calls with one request and one response exist.
@@ -22,7 +22,7 @@ pub mod api {
     pub const SOCKET: &str = "/var/run/nri/nri.sock";
 }
 
-/// Messages of ttrpc.
+/// Requests and responses of ttrpc, the calls of containerd.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod ttrpc {
     include!(concat!(env!("OUT_DIR"), "/ttrpc.rs"));

@@ -26,14 +26,14 @@ pub const UNKNOWN: i32 = 2;
 
 /// Stream of the connection, by the side that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Called {
+pub enum CalledSide {
     /// The plugin, by the runtime.
     Plugin,
     /// The runtime, by the plugin.
     Runtime,
 }
 
-impl Called {
+impl CalledSide {
     const BOTH: [Self; 2] = [Self::Plugin, Self::Runtime];
 
     const fn number(self) -> u32 {
@@ -55,17 +55,17 @@ impl Called {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// Stream of the call.
-    pub called: Called,
+    pub called: CalledSide,
     /// Number of the call, odd; the response has the request's.
     pub call: u32,
-    /// Content.
-    pub content: Content,
+    /// The call's beginning or its end.
+    pub content: MessageContent,
 }
 
-/// Content of a message.
+/// MessageContent of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
-    /// A request.
+pub enum MessageContent {
+    /// Method with its encoded argument.
     Request(Request),
     /// The response to a request.
     Response(Response),
@@ -73,25 +73,23 @@ pub enum Content {
 
 impl Message {
     /// Request for a method of the called side's service.
-    pub fn request(called: Called, call: u32, method: &str, argument: &impl prost::Message) -> Self {
+    pub fn request(called: CalledSide, call: u32, method: &str, argument: &impl prost::Message) -> Self {
         let service = match called {
-            Called::Plugin => crate::api::PLUGIN,
-            Called::Runtime => crate::api::RUNTIME,
+            CalledSide::Plugin => crate::api::PLUGIN,
+            CalledSide::Runtime => crate::api::RUNTIME,
         };
         let (service, method, payload) = (service.to_owned(), method.to_owned(), argument.encode_to_vec());
-        let content = Content::Request(Request { service, method, payload, timeout_nano: 0 });
+        let content = MessageContent::Request(Request { service, method, payload, timeout_nano: 0 });
         Self { called, call, content }
     }
 
     /// Response to a request: the encoded result, or a code with the reason of the failure.
-    pub fn response(called: Called, call: u32, result: Result<Vec<u8>, (i32, String)>) -> Self {
+    pub fn response(called: CalledSide, call: u32, result: Result<Vec<u8>, (i32, String)>) -> Self {
         let response = match result {
             Ok(payload) => Response { status: None, payload },
-            Err((code, message)) => {
-                Response { status: Some(Status { code, message }), payload: Vec::new() }
-            }
+            Err((code, message)) => Response { status: Some(Status { code, message }), payload: Vec::new() },
         };
-        Self { called, call, content: Content::Response(response) }
+        Self { called, call, content: MessageContent::Response(response) }
     }
 }
 
@@ -111,7 +109,7 @@ impl Response {
 /// Reason for which the connection cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The socket failed.
+    /// Failure of the socket.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A frame or message is longer than any may be.
@@ -122,7 +120,7 @@ pub enum WireError {
     Type(u8),
     /// A message is no protobuf message.
     #[error("a message that cannot be read: {0}")]
-    Content(#[from] prost::DecodeError),
+    Undecodable(#[from] prost::DecodeError),
 }
 
 /// Reading half of a connection.
@@ -145,7 +143,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     /// If the connection cannot be used any more.
     pub async fn next(&mut self) -> Result<Option<Message>, WireError> {
         loop {
-            for called in Called::BOTH {
+            for called in CalledSide::BOTH {
                 if let Some(message) = take(called, &mut self.pending[called.index()])? {
                     return Ok(Some(message));
                 }
@@ -170,7 +168,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         }
         let mut bytes = vec![0; length];
         self.source.read_exact(&mut bytes).await?;
-        if let Some(called) = Called::BOTH.into_iter().find(|called| called.number() == stream) {
+        if let Some(called) = CalledSide::BOTH.into_iter().find(|called| called.number() == stream) {
             self.pending[called.index()].append(&mut bytes);
         }
         Ok(true)
@@ -178,7 +176,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
 }
 
 /// The first message of a stream, if all of it is there.
-fn take(called: Called, bytes: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
+fn take(called: CalledSide, bytes: &mut Vec<u8>) -> Result<Option<Message>, WireError> {
     let Some(header) = bytes.get(..MESSAGE_HEADER) else { return Ok(None) };
     let (length, call, kind) = (size(&header[..4]), number(&header[4..8]), header[8]);
     if length > LONGEST {
@@ -187,8 +185,8 @@ fn take(called: Called, bytes: &mut Vec<u8>) -> Result<Option<Message>, WireErro
     let end = MESSAGE_HEADER + length;
     let Some(body) = bytes.get(MESSAGE_HEADER..end) else { return Ok(None) };
     let content = match kind {
-        REQUEST => Content::Request(Request::decode(body)?),
-        RESPONSE => Content::Response(Response::decode(body)?),
+        REQUEST => MessageContent::Request(Request::decode(body)?),
+        RESPONSE => MessageContent::Response(Response::decode(body)?),
         other => return Err(WireError::Type(other)),
     };
     bytes.drain(..end);
@@ -209,8 +207,8 @@ fn size(bytes: &[u8]) -> usize {
 /// If it is too long, or the socket fails.
 pub async fn send(to: &mut (impl AsyncWrite + Unpin), message: &Message) -> Result<(), WireError> {
     let (kind, flags, body) = match &message.content {
-        Content::Request(request) => (REQUEST, NOTHING_FOLLOWS, request.encode_to_vec()),
-        Content::Response(response) => (RESPONSE, 0, response.encode_to_vec()),
+        MessageContent::Request(request) => (REQUEST, NOTHING_FOLLOWS, request.encode_to_vec()),
+        MessageContent::Response(response) => (RESPONSE, 0, response.encode_to_vec()),
     };
     let too_long = |_| WireError::TooLong(body.len());
     if body.len() > LONGEST {
@@ -259,9 +257,12 @@ mod tests {
     /// The bytes that containerd's Go code sends for the same call, written by hand from its sources.
     #[test]
     fn registration_has_the_bytes_of_the_go_code() {
-        let argument =
-            RegisterPluginRequest { plugin_name: "t".into(), plugin_idx: "10".into(), nri_version: String::new() };
-        let message = Message::request(Called::Runtime, 1, "RegisterPlugin", &argument);
+        let argument = RegisterPluginRequest {
+            plugin_name: "t".into(),
+            plugin_idx: "10".into(),
+            nri_version: String::new(),
+        };
+        let message = Message::request(CalledSide::Runtime, 1, "RegisterPlugin", &argument);
         let mut expected = vec![0, 0, 0, 2, 0, 0, 0, 65, 0, 0, 0, 55, 0, 0, 0, 1, 1, 1, 0x0a, 28];
         expected.extend(b"nri.pkg.api.v1alpha1.Runtime\x12\x0eRegisterPlugin\x1a\x07\x0a\x01t\x12\x0210");
         assert_eq!(written(&[message]), expected);
@@ -269,8 +270,9 @@ mod tests {
 
     #[test]
     fn failure_has_its_reason() {
-        let failure = Message::response(Called::Plugin, 3, Err((UNKNOWN, "no room".into())));
-        let Content::Response(response) = &read(&written(&[failure])).unwrap()[0].content.clone() else {
+        let failure = Message::response(CalledSide::Plugin, 3, Err((UNKNOWN, "no room".into())));
+        let MessageContent::Response(response) = &read(&written(&[failure])).unwrap()[0].content.clone()
+        else {
             panic!("no response")
         };
         assert_eq!(response.result::<Empty>(), Err("no room".into()));
@@ -293,7 +295,7 @@ mod tests {
         #[test]
         fn messages_do_not_depend_on_frames(names in proptest::collection::vec(("[a-z]{0,20}", any::<bool>()), 1..6), cut in 1..40usize) {
             let message = |(call, (name, plugin)): (usize, &(String, bool))| {
-                let called = if *plugin { Called::Plugin } else { Called::Runtime };
+                let called = if *plugin { CalledSide::Plugin } else { CalledSide::Runtime };
                 Message::request(called, u32::try_from(call).unwrap_or_default(), name, &Empty {})
             };
             let mut messages: Vec<_> = names.iter().enumerate().map(message).collect();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{Workspace, text};
 
 /// Crates whose programs and libraries are installed.
-pub const SHIPPED: [&str; 14] = [
+pub const SHIPPED: [&str; 15] = [
     "fakecuda",
     "fakenvml",
     "simgpu",

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 const GPU: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
 fn read(annotations: &[(&str, &str)], visible: &str) -> Result<Option<WantedPart>, BadAnnotation> {
-    let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let annotations =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     WantedPart::of(&annotations, "main", &[format!("NVIDIA_VISIBLE_DEVICES={visible}")])
 }
 
@@ -59,7 +60,10 @@ fn own_annotations_of_a_container_are_read() {
     let portion = ("nvidia.com/container.main.gpu-compute.portion", "1");
     let mode = ("nvidia.com/container.main.gpu-compute.mode", "time-slicing");
     assert_eq!(part(&[request, portion, mode], "all").compute, Some(Permille::WHOLE));
-    assert_eq!(part(&[("kai.scheduler/container.main.gpu-memory.portion.limit", "0.5")], "all").share, half());
+    assert_eq!(
+        part(&[("kai.scheduler/container.main.gpu-memory.portion.limit", "0.5")], "all").share,
+        half()
+    );
     assert_eq!(read(&[("nvidia.com/container.other.gpu-memory.request", "4Gi")], "void"), Ok(None));
 }
 

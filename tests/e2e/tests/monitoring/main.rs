@@ -127,7 +127,8 @@ fn published_figures_are_those_of_the_document() {
     watched.node.set_gpu(3, &["--xid", "48"]);
     let documented = files::documented();
     eventually("all publish, and nothing else", || {
-        let pages = [watched.daemon_page()?, watched.plugin_page()?, watched.driver_page()?, watched.nri_page()?];
+        let pages =
+            [watched.daemon_page()?, watched.plugin_page()?, watched.driver_page()?, watched.nri_page()?];
         let names = pages.iter().flat_map(|page| page.names());
         let published: BTreeSet<_> = names.map(str::to_owned).collect();
         let of_processes = |name: &&String| name.starts_with("process_");
