@@ -8,8 +8,6 @@ SYSCONFDIR ?= /etc
 # What is installed: release, or debug for what `make build` built.
 BUILT  ?= release
 PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) SHIMS=$(TARGET)/shim THIRD_PARTY=$(TARGET)/third-party
-CARGO_DEB_VERSION := 3.8.0
-CARGO_DEB := target/tools/$(CARGO_DEB_VERSION)/bin/cargo-deb
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
@@ -20,11 +18,15 @@ STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint doc unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
+# Phases that run beside each other share a stage that none of them may write.
+ifdef IS_BUILT
+build:
+else
 build: ## Build everything into target/stage
 	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams --exclude pytorch
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
@@ -44,6 +46,7 @@ build: ## Build everything into target/stage
 	@install -m 755 $(addprefix $(TARGET)/debug/,bench-compute facts fakecudart-stage) $(STAGE)/tests
 	@install -m 644 $(TARGET)/debug/libfakecudart.a $(STAGE)/tests
 	@git rev-parse --short HEAD >$(STAGE)/commit 2>/dev/null || true
+endif
 
 demo: build ## Two programs share a GPU, on a real one if it is free, else simulated (GPU=sim|real)
 	@mkdir -p target/report
@@ -76,18 +79,14 @@ debug: build third-party # The same from `make build`, for tests
 third-party: # Licences and bill of materials of what is shipped of others
 	$(CARGO) run -q -p architecture --example third-party -- $(TARGET)/third-party
 
-deb: $(BUILT) $(CARGO_DEB) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3)
+deb: $(BUILT) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3)
 	@rm -rf target/deb/root
 	@$(PLACES) DESTDIR=target/deb/root PREFIX=/usr SYSCONFDIR=/etc systemd/install.sh install
-	@rm target/deb/root/usr/lib/tranche/installed
 	@$(if $(filter debug,$(BUILT)),strip --strip-debug target/deb/root/usr/bin/*)
-	$(CARGO_DEB) -q -p tranche-agent --no-build $(or $(DEB_FLAGS),--fast) $(if $(VERSION),--deb-version $(VERSION)) --output target/deb/
+	@sh systemd/deb.sh target/deb/root target/deb $(VERSION)
 
 dist: ## Everything that a release consists of, from one build that is the same anywhere: target/dist
 	@MAKE="$(MAKE)" sh systemd/dist/dist.sh
-
-$(CARGO_DEB):
-	$(CARGO) install -q --locked --debug --root target/tools/$(CARGO_DEB_VERSION) cargo-deb --version =$(CARGO_DEB_VERSION)
 
 bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ..." BENCH="--gpu sim --only shares")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
@@ -111,29 +110,24 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
 	@$(PHASE) build $(MAKE) --no-print-directory build
 	@$(PHASE) unit $(MAKE) --no-print-directory unit
-	@$(PHASE) arm $(MAKE) --no-print-directory arm
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
 	@$(PHASE) torch $(MAKE) --no-print-directory torch
-	@$(PHASE) compat $(MAKE) --no-print-directory compat
-	@$(PHASE) kubelet $(MAKE) --no-print-directory kubelet
-	@$(PHASE) cluster $(MAKE) --no-print-directory cluster
-	@$(PHASE) boot $(MAKE) --no-print-directory test-boot
-	@$(PHASE) packages $(MAKE) --no-print-directory test-packages
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
-	@$(PHASE) demo $(MAKE) --no-print-directory demo GPU=sim
-	@$(PHASE) demo-kubelet $(MAKE) --no-print-directory demo-kubelet
-	@$(PHASE) demo-teams $(MAKE) --no-print-directory demo-teams
+	@.ci/beside "$(PHASE)" "$(MAKE) --no-print-directory IS_BUILT=1" "arm compat" "kubelet cluster test-boot test-packages demo demo-kubelet demo-teams"
 	@printf '\n'; cat target/report/phases.txt
 
 check: ## Formatting, warnings, and unit tests of the crates that differ from the last commit (SINCE=origin/main)
 	@CARGO="$(CARGO)" STAGED="$(STAGED)" .ci/check
 
-lint: ## Formatting, warnings, and links of the documentation
+lint: ## Formatting and warnings
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(foreach shim,$(SHIMS),$(CARGO) clippy --profile shim -p tranche-hooks -p tranche-$(shim) -- -D warnings &&) true
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -q --workspace --no-deps
 	@$(KUBELET) lint
+
+# Compiles the workspace once more: a minute and a half on two cores, so it is no part of `make test`.
+doc: ## Documentation of the crates in target/doc; a broken link is an error
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 # Documentation has no code to be tested, which tests/architecture checks: compiling each crate for it takes a minute.
 unit: ## Tests of each crate by itself

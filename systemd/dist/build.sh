@@ -47,5 +47,7 @@ sh systemd/dist/toolchain.sh "$tools" "$(cat systemd/dist/glibc)"
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$PWD/$tools/cc" CC_x86_64_unknown_linux_gnu="$PWD/$tools/cc"
 export AR_x86_64_unknown_linux_gnu="$PWD/$tools/ar" ZIG_GLOBAL_CACHE_DIR="$PWD/$tools/cache"
 # What `make release` and `make deb` do otherwise for a release.
-export DEB_FLAGS="--variant portable" SHIM_ENV="env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=cc"
+export SHIM_ENV="env CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=cc"
+DEB_GLIBC=$(cat systemd/dist/glibc)
+export DEB_GLIBC
 exec "$@"

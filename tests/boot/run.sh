@@ -33,7 +33,7 @@ done
 said=$(unshare --mount --uts --ipc --net --pid --fork true 2>&1) || skip "$need namespaces: $said"
 
 # Two versions of the same, to upgrade from one to the other.
-pack() { ${MAKE:-make} --no-print-directory -s deb BUILT=debug VERSION="$1" >&2 && ls target/deb/tranche_"$1"*.deb; }
+pack() { ${MAKE:-make} --no-print-directory -s deb BUILT=debug DEB_FAST=1 VERSION="$1" >&2 && ls target/deb/tranche_"$1"*.deb; }
 rm -f target/deb/*.deb
 older=$(pack 0.0.1)
 newer=$(pack 99.0.0)
