@@ -1,7 +1,7 @@
 """The surroundings of a cluster: private namespaces, a folder and cgroups, all removed at its end.
 
-The outer process makes the folder and the cgroups, starts itself again as the first process of new namespaces, and
-removes everything once that has ended. Mounts, network devices and processes end with the namespaces.
+The outer process makes the folder, starts itself again as the first process of new namespaces, and removes everything
+once that has ended. Mounts, network devices and processes end with the namespaces.
 """
 
 import ctypes
@@ -32,8 +32,6 @@ def live():
     sweep()
     place = pathlib.Path(tempfile.gettempdir(), f"{PREFIX}{os.getpid()}")
     place.mkdir()
-    for cgroup in cgroups(place.name):
-        make(cgroup)
     # A terminal interrupts the inner process, too, which then ends by itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     command = ["unshare", *NAMESPACES, sys.executable, *sys.argv]
@@ -46,7 +44,7 @@ def live():
 
 
 def take_away(place):
-    for cgroup in cgroups(place.name):
+    for cgroup in cgroups(f"{place.name}.*"):
         remove(cgroup)
     shutil.rmtree(place)
 
@@ -65,25 +63,33 @@ def born():
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
-def cgroups(name):
-    """The cell's cgroup in each hierarchy: the only one of version 2, or all those of version 1."""
+def hierarchies():
+    """The only hierarchy of version 2, or all those of version 1."""
     if (HIERARCHIES / "cgroup.controllers").exists():
-        return [HIERARCHIES / name]
+        return [HIERARCHIES]
     # Links are other names of a hierarchy.
-    return [hierarchy / name for hierarchy in HIERARCHIES.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
+    return [hierarchy for hierarchy in HIERARCHIES.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
 
 
-def make(cgroup):
-    cgroup.mkdir()
-    # A new cpuset of version 1 has no processors.
-    for file in ("cpuset.cpus", "cpuset.mems"):
-        parent = cgroup.parent / file
-        if parent.exists() and (cgroup / file).exists():
-            (cgroup / file).write_text(parent.read_text())
+def cgroups(pattern):
+    """The cgroups of these names in each hierarchy. Those of a cell begin with its name and a point."""
+    return [cgroup for hierarchy in hierarchies() for cgroup in hierarchy.glob(pattern)]
+
+
+def make(name):
+    """A cgroup of this name in each hierarchy."""
+    for hierarchy in hierarchies():
+        cgroup = hierarchy / name
+        cgroup.mkdir()
+        # A new cpuset of version 1 has no processors.
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            parent = hierarchy / file
+            if parent.exists() and (cgroup / file).exists():
+                (cgroup / file).write_text(parent.read_text())
 
 
 def empty(name):
-    """Removes all cgroups below the cell's, as a cut of power does."""
+    """Removes all cgroups below those of this name, as a cut of power does."""
     for cgroup in cgroups(name):
         for below in cgroup.iterdir():
             if below.is_dir():

@@ -19,12 +19,12 @@ class Chart:
     def __init__(self, cluster, place):
         self.cluster, self.api, self.place = cluster, cluster.api, place
 
-    def helm(self, *words, check=True):
+    def helm(self, *words, check=True, namespace=NAMESPACE):
         """Output of helm, with its exit status."""
         program = self.cluster.programs / "helm"
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.cluster.cell),
                        "KUBECONFIG": str(self.cluster.control.files["admin-config"])}
-        done = subprocess.run([program, "--namespace", NAMESPACE, *words], stdin=subprocess.DEVNULL, env=environment,
+        done = subprocess.run([program, "--namespace", namespace, *words], stdin=subprocess.DEVNULL, env=environment,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
         if check and done.returncode != 0:
             raise Failed(f"helm {' '.join(words)} failed ({done.returncode}):\n{done.stdout}")
@@ -45,22 +45,28 @@ class Chart:
         """Removes the installation and what it left on the node, as docs/kubernetes.md describes it."""
         self.helm("uninstall", "tranche", "--wait", check=False)
         until("the end of the chart's pods", lambda: not self.api.list("Pod", NAMESPACE))
-        self.cluster.machine.run("sh", "-c", "rm -rf /run/tranche /var/lib/tranche /var/run/cdi/tranche.dev-*")
+        for node in self.cluster.nodes:
+            node.machine.run("sh", "-c", "rm -rf /run/tranche /var/lib/tranche /var/run/cdi/tranche.dev-*")
 
-    def pod(self, component):
-        """The running pod of a component (`tranched` or `deviceplugin`), or nothing."""
-        pods = self.api.list("Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/component={component}")
+    def pod(self, component, node=None):
+        """The running pod of a component (`tranched`, `deviceplugin`) on a node, the first by default, or nothing."""
+        name = (node or self.cluster.node).name
+        pods = self.api.list("Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/component={component}",
+                             fieldSelector=f"spec.nodeName={name}")
         running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         return running[0] if running else None
 
     def is_ready(self, component):
-        pod = self.pod(component)
-        conditions = pod["status"].get("conditions", []) if pod else []
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        """Whether the pods of a component are ready, on each node."""
+        def ready(pod):
+            conditions = pod["status"].get("conditions", []) if pod else []
+            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
-    def container(self, component):
-        """Id of a component's running container, or nothing."""
-        pod = self.pod(component)
+        return all(ready(self.pod(component, node)) for node in self.cluster.nodes)
+
+    def container(self, component, node=None):
+        """Id of a component's running container on a node, or nothing."""
+        pod = self.pod(component, node)
         statuses = pod["status"].get("containerStatuses", []) if pod else []
         return next((one["containerID"] for one in statuses if "running" in one["state"]), None)
 
@@ -68,13 +74,14 @@ class Chart:
         pod = self.pod(component)
         return self.api.logs(pod["metadata"]["name"], NAMESPACE, container=component) if pod else ""
 
-    def tranche(self, *words):
-        """Output of a command of `tranche` in the daemon's container."""
-        until("the daemon's container", lambda: self.container("tranched"))
-        return self.cluster.node.exec(self.pod("tranched"), "tranched", "tranche", *words)
+    def tranche(self, node, *words):
+        """Output of a command of `tranche` in the daemon's container on a node."""
+        until("the daemon's container", lambda: self.container("tranched", node))
+        return node.exec(self.pod("tranched", node), "tranched", "tranche", *words)
 
     def slices(self):
-        return json.loads(self.tranche("smi", "--json"))["slices"]
+        """Those of all nodes."""
+        return [one for node in self.cluster.nodes for one in json.loads(self.tranche(node, "smi", "--json"))["slices"]]
 
     def offers(self, **expected):
         """Whether the node's allocatable resources are these, such as offers(**{"gpu-50": 8})."""

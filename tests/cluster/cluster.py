@@ -1,15 +1,14 @@
-"""A cluster of one node, from nothing to ready."""
+"""A cluster of one node or more, from nothing to ready."""
 
 import contextlib
 import os
 import pathlib
 import time
 
-import cell
 import driver
 import image
 from control import ControlPlane
-from machine import NAME, Machine
+from machine import Machine
 from node import IMAGE, PAUSE, Node
 from processes import tail
 from waiting import until
@@ -20,7 +19,7 @@ BUILT = TREE / "target/cluster"
 
 
 class Cluster:
-    """Control plane and node; everything of it runs in the cell that this process is in."""
+    """Control plane and nodes; everything of it runs in the cell that this process is in."""
 
     def __init__(self, folder):
         self.begun = time.monotonic()
@@ -29,33 +28,63 @@ class Cluster:
         self.logs = folder / "logs"
         self.logs.mkdir()
         self.programs = BUILT / "bin"
-        self.control = ControlPlane(folder, self.programs, NAME)
+        self.control = ControlPlane(folder, self.programs)
         self.api = self.control.api
-        (folder / "node").mkdir()
-        self.machine = Machine(folder / "node", self.programs)
-        driver.put(self.machine, self.stage)
-        self.node = Node(self.machine, self.control, folder.name)
+        self.archives = {"tranche": image.archive(self.stage, BUILT, [IMAGE, PAUSE])}
+        self.nodes = []
+        self.node = self.another()
+        self.machine = self.node.machine
+
+    def another(self):
+        """A further node, with its power off."""
+        number = len(self.nodes) + 1
+        machine = Machine(self.cell, self.programs, number)
+        driver.put(machine, self.stage)
+        node = Node(machine, self.control, f"{self.cell.name}.{machine.name}")
+        self.nodes.append(node)
+        return node
 
     def say(self, what):
         print(f"[{time.monotonic() - self.begun:5.1f} s] {what}", flush=True)
 
     def start(self):
-        archive = image.archive(self.stage, BUILT, [IMAGE, PAUSE])
-        self.say("the image is there")
         self.control.start()
         self.say("the control plane serves: etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
-        # In the machine's own /var, where it can read it.
-        os.link(archive, self.machine.file("/var/image.tar"))
-        self.node.start("/var/image.tar")
-        self.say("the node has booted: containerd with the image, kubelet")
-        until("the node to be ready", self.node.ready)
-        self.say("the node is ready")
+        self.boot(self.node)
+
+    def boot(self, node):
+        """Starts a node for the first time."""
+        node.start()
+        for archive in self.archives.values():
+            node.load(archive)
+        node.start_kubelet()
+        self.say(f"{node.name} has booted: containerd with the image, kubelet")
+        until(f"{node.name} to be ready", node.ready)
+        self.say(f"{node.name} is ready")
+
+    def grow(self, count):
+        """Adds nodes until there are this many."""
+        while len(self.nodes) < count:
+            self.boot(self.another())
+
+    def load(self, name, archive):
+        """Brings another image to all nodes, those to come as well."""
+        if name not in self.archives:
+            self.archives[name] = archive
+            for node in self.nodes:
+                node.load(archive)
 
     def power_cut(self):
-        """The node loses its power and comes back: /run and the GPUs are fresh, /var is as it was."""
-        self.machine.cut_power()
-        cell.empty(self.cell.name)
-        self.node.start(None)
+        """All nodes lose their power and come back: /run and the GPUs are fresh, /var is as it was."""
+        for node in self.nodes:
+            node.cut_power()
+        for node in self.nodes:
+            node.start()
+            node.start_kubelet()
+
+    def node_of(self, pod):
+        """The node that a pod is on."""
+        return next(node for node in self.nodes if node.name == pod["spec"]["nodeName"])
 
     def tell_logs(self, lines=15):
         for log in sorted(self.logs.glob("*.log")):
@@ -71,4 +100,5 @@ class Cluster:
             self.tell_logs()
             raise
         finally:
-            self.machine.cut_power()
+            for node in self.nodes:
+                node.machine.cut_power()

@@ -2,14 +2,13 @@
 
 import concurrent.futures
 
+import network
 from api import Api
 from certificates import Authority
-from processes import Program, run
+from processes import Program
 from waiting import until
 
-# The node's own address, which is the control plane's, too; and that of the service `kubernetes`. The latter is an
-# address of the loopback device, so that pods reach the API server by it without a kube-proxy.
-NODE_ADDRESS = "10.88.0.1"
+# The service `kubernetes`: an address of the loopback device, so that pods reach the API server by it without a kube-proxy.
 SERVICE_ADDRESS = "10.96.0.1"
 PORT = 443
 
@@ -17,25 +16,23 @@ PORT = 443
 class ControlPlane:
     """The parts of a cluster that are not nodes."""
 
-    def __init__(self, folder, programs, node):
+    def __init__(self, folder, programs):
         self.folder, self.programs = folder, programs
         self.server = f"https://{SERVICE_ADDRESS}:{PORT}"
         self.running = {}
         self.authority = Authority(folder / "pki")
-        self.sign(node)
+        self.sign()
         self.api = Api(SERVICE_ADDRESS, PORT, self.authority.certificate, *self.files["admin"])
 
-    def sign(self, node):
+    def sign(self):
         """Makes all certificates, some at the same time."""
         names = [f"DNS:kubernetes{rest}" for rest in ("", ".default", ".default.svc")]
         sign, config = self.authority.sign, self.authority.kubeconfig
         wanted = {
-            "apiserver": (sign, "apiserver", "/CN=kube-apiserver", *names, f"IP:{SERVICE_ADDRESS}", f"IP:{NODE_ADDRESS}"),
+            "apiserver": (sign, "apiserver", "/CN=kube-apiserver", *names, f"IP:{SERVICE_ADDRESS}", f"IP:{network.CONTROL}"),
             "apiserver-kubelet": (sign, "apiserver-kubelet", "/O=system:masters/CN=apiserver-kubelet"),
             "admin": (sign, "admin", "/O=system:masters/CN=admin"),
             "admin-config": (config, "admin-config", "/O=system:masters/CN=admin", self.server),
-            "kubelet-server": (sign, "kubelet-server", f"/CN={node}", f"DNS:{node}", f"IP:{NODE_ADDRESS}"),
-            "kubelet": (config, "kubelet", f"/O=system:nodes/CN=system:node:{node}", self.server),
             "controllers": (config, "controllers", "/CN=system:kube-controller-manager", self.server),
             "scheduler": (config, "scheduler", "/CN=system:kube-scheduler", self.server),
             "accounts": (self.authority.signing_key, "accounts"),
@@ -44,14 +41,15 @@ class ControlPlane:
             begun = {name: pool.submit(*call) for name, call in wanted.items()}
             self.files = {name: future.result() for name, future in begun.items()}
 
+    def admit(self, node, address):
+        """Files of a node's identity, by the names that they get there."""
+        certificate, key = self.authority.sign(f"{node}-server", f"/CN={node}", f"DNS:{node}", f"IP:{address}")
+        config = self.authority.kubeconfig(node, f"/O=system:nodes/CN=system:node:{node}", self.server)
+        return {"ca.crt": self.authority.certificate, "kubelet-server.crt": certificate, "kubelet-server.key": key,
+                "kubelet.kubeconfig": config}
+
     def start(self):
-        run("ip", "link", "set", "lo", "up")
-        run("ip", "address", "add", f"{SERVICE_ADDRESS}/32", "dev", "lo")
-        run("ip", "link", "add", "node0", "type", "bridge")
-        run("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "node0")
-        run("ip", "link", "set", "node0", "up")
-        # The kubelet and the API server require a default route and use its address alone.
-        run("ip", "route", "add", "default", "dev", "node0")
+        network.lay(SERVICE_ADDRESS)
         # Durability across a crash of the host is not needed.
         self.go("etcd", "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
                 "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
@@ -72,8 +70,10 @@ class ControlPlane:
         certificate, key = self.files["apiserver"]
         kubelet_certificate, kubelet_key = self.files["apiserver-kubelet"]
         self.go("kube-apiserver",
-                "--etcd-servers", "http://127.0.0.1:2379", "--advertise-address", NODE_ADDRESS,
+                "--etcd-servers", "http://127.0.0.1:2379", "--advertise-address", network.CONTROL,
                 "--secure-port", PORT, "--service-cluster-ip-range", "10.96.0.0/24",
+                # Webhooks are called at their pods' addresses: nothing here serves those of services.
+                "--enable-aggregator-routing",
                 "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
                 "--client-ca-file", self.authority.certificate,
                 "--tls-cert-file", certificate, "--tls-private-key-file", key,

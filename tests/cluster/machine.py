@@ -1,6 +1,7 @@
-"""The node's machine: private root, /var and processes, with a power switch.
+"""A node's machine: private root, /var and processes, with a power switch.
 
-Its /usr is the host's, read-only. Its /run is empty at each boot, its /var stays.
+Its /usr is the host's, read-only. Its /run is empty at each boot, its /var stays. From the second one on, a machine has
+a network of its own.
 """
 
 import os
@@ -8,10 +9,10 @@ import pathlib
 import shutil
 import subprocess
 
+import network
 from processes import PATHS, Program, run
 from waiting import Failed, until
 
-NAME = "node-1"
 PROGRAMS = "/opt/cluster/bin"
 
 # Makes the machine's root from a folder and becomes its first process. Kernel settings that a kubelet would change are
@@ -62,10 +63,13 @@ KEPT = ("ld.so.cache", "passwd", "group", "nsswitch.conf", "hosts", "localtime")
 
 
 class Machine:
-    """The node's hardware and its first process."""
+    """A node's hardware and its first process."""
 
-    def __init__(self, folder, programs):
-        self.folder, self.programs = folder, programs
+    def __init__(self, folder, programs, number):
+        self.number, self.name, self.address = number, f"node-{number}", network.address(number)
+        self.folder, self.programs = folder / self.name, programs
+        self.folder.mkdir()
+        folder = self.folder
         self.first = None
         for name in ("root", "etc", "var", "opt", "sysctl"):
             (folder / name).mkdir()
@@ -88,12 +92,18 @@ class Machine:
     def boot(self):
         log = open(self.folder / "console", "ab")
         self.first = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child",
-             "sh", "-c", BOOT, "boot", self.folder, self.programs, NAME],
+            ["unshare", "--mount", "--pid", "--uts", "--ipc", *(["--net"] if self.apart() else []), "--fork", "--kill-child",
+             "sh", "-c", BOOT, "boot", self.folder, self.programs, self.name],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={"PATH": PATHS}, start_new_session=True)
         log.close()
-        until("the node's first process", self.pid)
-        until("the node's root", self.booted)
+        until(f"the first process of {self.name}", self.pid)
+        until(f"the root of {self.name}", self.booted)
+        if self.apart():
+            network.plug(self.number, self.pid())
+
+    def apart(self):
+        """Whether its network is its own."""
+        return self.number > 1
 
     def booted(self):
         return pathlib.Path(f"/proc/{self.pid()}/comm").read_text().startswith("python")
@@ -101,7 +111,7 @@ class Machine:
     def pid(self):
         """The machine's first process, by its pid outside."""
         if self.first.poll() is not None:
-            raise Failed("the node ended:\n" + (self.folder / "console").read_text(errors="replace"))
+            raise Failed(f"{self.name} ended:\n" + (self.folder / "console").read_text(errors="replace"))
         children = pathlib.Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text().split()
         return children[0] if children else None
 
@@ -114,10 +124,11 @@ class Machine:
         self.first.wait()
         self.first = None
         # The bridge of the pod network, too, would be gone.
-        run("ip", "link", "delete", "cni0", check=False)
+        if not self.apart():
+            run("ip", "link", "delete", "cni0", check=False)
 
     def within(self):
-        return ["nsenter", "-t", self.pid(), "-m", "-u", "-i", "-p", "--"]
+        return ["nsenter", "-t", self.pid(), "-m", "-u", "-i", "-p", *(["-n"] if self.apart() else []), "--"]
 
     def run(self, *command, check=True, timeout=120):
         """What a command prints on the machine."""
@@ -126,5 +137,5 @@ class Machine:
     def start(self, name, *command):
         """Starts a program on the machine."""
         path = f"PATH={PROGRAMS}:{PATHS}"
-        log = self.folder.parent / "logs" / f"{name}.log"
+        log = self.folder.parent / "logs" / f"{self.name}-{name}.log"
         return Program(name, ["env", path, *command], log, prefix=self.within())

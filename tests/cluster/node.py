@@ -1,12 +1,14 @@
-"""The Kubernetes node: containerd with runc, and the kubelet."""
+"""A Kubernetes node: containerd with runc, and the kubelet."""
 
 import json
+import os
 import shutil
 import time
 
+import cell
 import driver
-from control import NODE_ADDRESS
-from machine import NAME, PROGRAMS
+import network
+from machine import PROGRAMS
 from waiting import until
 
 IMAGE = "docker.io/library/tranche:0.2.0"
@@ -35,12 +37,14 @@ options = {{BinaryName = "/usr/sbin/runc"}}
 runtime_type = "io.containerd.runc.v2"
 options = {{BinaryName = "{driver.RUNTIME}"}}
 """
-NETWORK = {
-    "cniVersion": "1.0.0", "name": "pods", "plugins": [
+
+def pod_network(number):
+    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [
         {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": {
-            "type": "host-local", "ranges": [[{"subnet": "10.89.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-    ],
-}
+            "type": "host-local", "ranges": [[{"subnet": network.pods(number)}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    ]}
+
+
 PKI = "/etc/kubernetes/pki"
 
 
@@ -49,13 +53,14 @@ class Node:
 
     def __init__(self, machine, control, cgroup, gpus="v100x8"):
         self.machine, self.control, self.cgroup, self.gpus = machine, control, cgroup, gpus
+        self.name = machine.name
+        cell.make(cgroup)
         self.running = {}
         machine.file("/etc/containerd/config.toml").write_text(CONTAINERD_CONFIG)
-        machine.file("/etc/cni/net.d/10-pods.conflist").write_text(json.dumps(NETWORK))
+        machine.file("/etc/cni/net.d/10-pods.conflist").write_text(json.dumps(pod_network(machine.number)))
         machine.file("/etc/kubernetes/kubelet.yaml").write_text(json.dumps(self.kubelet()))
-        pki = control.authority.folder
-        for name in ("ca.crt", "kubelet-server.crt", "kubelet-server.key", "kubelet.kubeconfig"):
-            shutil.copy(pki / name, machine.file(f"{PKI}/{name}"))
+        for name, file in control.admit(self.name, machine.address).items():
+            shutil.copy(file, machine.file(f"{PKI}/{name}"))
 
     def kubelet(self):
         return {
@@ -73,14 +78,23 @@ class Node:
             "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
         }
 
-    def start(self, archive):
-        """Boots the machine and starts everything on it; images are kept from boot to boot."""
+    def start(self):
+        """Boots the machine, with GPUs and containerd."""
         self.machine.boot()
         driver.install(self.machine, self.gpus)
         self.start_containerd()
-        if archive:
-            self.ctr("images", "import", "--local", archive)
-        self.start_kubelet()
+
+    def load(self, archive):
+        """Imports an image, which is kept from boot to boot."""
+        # In the machine's own /var, where it can read it.
+        file = f"/var/{archive.name}"
+        os.link(archive, self.machine.file(file))
+        self.ctr("images", "import", "--local", file)
+
+    def cut_power(self):
+        """Ends everything on the machine at once."""
+        self.machine.cut_power()
+        cell.empty(self.cgroup)
 
     def start_containerd(self):
         program = self.machine.start("containerd", f"{PROGRAMS}/containerd", "--config", "/etc/containerd/config.toml")
@@ -107,13 +121,13 @@ class Node:
     def start_kubelet(self):
         self.running["kubelet"] = self.machine.start(
             "kubelet", f"{PROGRAMS}/kubelet", "--config", "/etc/kubernetes/kubelet.yaml",
-            "--kubeconfig", f"{PKI}/kubelet.kubeconfig", "--hostname-override", NAME, "--node-ip", NODE_ADDRESS,
+            "--kubeconfig", f"{PKI}/kubelet.kubeconfig", "--hostname-override", self.name, "--node-ip", self.machine.address,
             "--node-labels", "nvidia.com/gpu.present=true")
 
     def ready(self):
         """True once the API server has the node as ready."""
         self.running["kubelet"].check()
-        node = self.control.api.get("Node", NAME)
+        node = self.control.api.get("Node", self.name)
         conditions = node["status"].get("conditions", []) if node else []
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
@@ -122,7 +136,7 @@ class Node:
 
         The kubelet keeps names that are no longer offered, with an amount of 0, until it restarts; they are left out.
         """
-        offered = self.control.api.get("Node", NAME)["status"].get("allocatable", {})
+        offered = self.control.api.get("Node", self.name)["status"].get("allocatable", {})
         ours = {name.split("/")[1]: int(count) for name, count in offered.items() if name.startswith("tranche.dev/")}
         return {name: count for name, count in ours.items() if count}
 
