@@ -1,4 +1,4 @@
-"""The tests, in their order, on one cluster."""
+"""The tests, in their order, on one cluster, which grows by a node for those that want two."""
 
 import http.client
 import time
@@ -9,6 +9,7 @@ import tests_of_claims as claims
 import tests_of_installation as installation
 import tests_of_restarts as restarts
 import tests_of_slices as slices
+import tests_of_two_nodes as two
 from chart import Chart
 from cluster import TREE
 from waiting import Failed
@@ -21,11 +22,13 @@ ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_
                annotations.survives_restarts]
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
+# They come last: no test before them has to reckon with a second node.
+TWO_NODES = [two.claims_two_nodes]
 # From `labels` on, the chart is installed with other values.
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,
        installation.labels, installation.dynamic, installation.default_runtime, installation.no_driver,
-       *CLAIMS, *ANNOTATIONS]
+       *CLAIMS, *ANNOTATIONS, *TWO_NODES]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
     "dynamic": "the kubelet refuses most of these pods without a request to the plugin, which counts its own refusals alone",
@@ -73,6 +76,8 @@ def tell(cluster, tests, names):
     """Runs the tests, or those of these names. Returns the exit status."""
     bed, count = Bed(cluster), {"ok": 0, "FAILED": 0, "known": 0}
     for test in [test for test in tests if not names or test.__name__ in names]:
+        if test in TWO_NODES:
+            cluster.grow(2)
         begun = time.monotonic()
         verdict, reason = attempt(test, bed)
         count[verdict] += 1
