@@ -18,7 +18,7 @@ STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint doc unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint doc unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -163,7 +163,7 @@ kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, 
 cluster: build ## The chart in a real Kubernetes cluster of one node: fractions, waiting, claims, a power cut (wants root and cluster-build)
 	@$(CLUSTER) short
 
-test-cluster: build cluster-build ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
+test-cluster: build cluster-build-all ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
 	@$(CLUSTER) test $(ONLY)
 
 cluster-shell: build cluster-build ## A shell beside such a cluster
@@ -171,6 +171,9 @@ cluster-shell: build cluster-build ## A shell beside such a cluster
 
 cluster-build: # Kubernetes, etcd, containerd and helm: minutes the first time, then seconds
 	@$(CLUSTER) build
+
+cluster-build-all: # Kueue beside them, which `make cluster` does without
+	@$(CLUSTER) build-all
 
 test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
 	@MAKE="$(MAKE)" tests/boot/run.sh

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A real cluster of one node: run.sh build|test|short|shell. It wants the tree that `make build` makes in $TRANCHE_STAGE.
+# A real cluster: run.sh build|build-all|test|short|shell. It wants the tree that `make build` makes in $TRANCHE_STAGE.
 # Where there can be no cluster, prints SKIP and the reason; with TRANCHE_REQUIRE=all that is a failure.
 set -eu
 cd "$(dirname "$0")"
@@ -8,18 +8,22 @@ cd "$(dirname "$0")"
 
 need='a cluster needs'
 case $1 in
-build)
+build | build-all)
+    # The short form is without Kueue.
+    modules='etcd containerd kubernetes'
+    [ "$1" = build ] || modules="$modules kueue"
     command -v go >/dev/null || PATH=/usr/local/go/bin:$PATH
     command -v go >/dev/null || skip "$need Go 1.26"
-    for module in modules/*; do
-        said=$(cd "$module" && go mod download 2>&1) || skip "$need the modules of $module: $(echo "$said" | tail -n 1)"
+    for module in $modules; do
+        said=$(cd "modules/$module" && go mod download 2>&1) || skip "$need the modules of $module: $(echo "$said" | tail -n 1)"
     done
     # Tests that wait are beside it; it waits for them.
-    exec nice ./build.sh
+    # shellcheck disable=SC2086
+    exec nice ./build.sh $modules
     ;;
 test | short | shell) ;;
 *)
-    echo "run.sh: build, test, short or shell, not \"$1\"" >&2
+    echo "run.sh: build, build-all, test, short or shell, not \"$1\"" >&2
     exit 2
     ;;
 esac
