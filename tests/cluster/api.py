@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 import time
 import urllib.parse
@@ -10,20 +11,27 @@ from waiting import Failed, until
 
 # Kind: where its objects are, and whether they are in namespaces.
 KINDS = {
+    "ClusterQueue": ("apis/kueue.x-k8s.io/v1beta2", "clusterqueues", False),
     "ConfigMap": ("api/v1", "configmaps", True),
+    "CustomResourceDefinition": ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "DaemonSet": ("apis/apps/v1", "daemonsets", True),
     "Deployment": ("apis/apps/v1", "deployments", True),
     "DeviceClass": ("apis/resource.k8s.io/v1", "deviceclasses", False),
     "Event": ("api/v1", "events", True),
     "Job": ("apis/batch/v1", "jobs", True),
+    "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues", True),
     "Namespace": ("api/v1", "namespaces", False),
     "Node": ("api/v1", "nodes", False),
     "Pod": ("api/v1", "pods", True),
     "ResourceClaim": ("apis/resource.k8s.io/v1", "resourceclaims", True),
     "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates", True),
+    "ResourceFlavor": ("apis/kueue.x-k8s.io/v1beta2", "resourceflavors", False),
     "ResourceSlice": ("apis/resource.k8s.io/v1", "resourceslices", False),
     "RuntimeClass": ("apis/node.k8s.io/v1", "runtimeclasses", False),
+    "Secret": ("api/v1", "secrets", True),
     "ServiceAccount": ("api/v1", "serviceaccounts", True),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads", True),
+    "WorkloadPriorityClass": ("apis/kueue.x-k8s.io/v1beta2", "workloadpriorityclasses", False),
 }
 MERGE = "application/merge-patch+json"
 
@@ -76,6 +84,16 @@ class Api:
         namespace = thing["metadata"].get("namespace", "default")
         return self.call("POST", path(thing["kind"], namespace=namespace), thing)
 
+    def apply(self, text):
+        """Creates what documents of YAML describe, as written; unknown fields are refused."""
+        for document in text.split("\n---\n"):
+            kind = re.search("^kind: (.*)$", document, re.MULTILINE).group(1)
+            namespace = re.search("namespace: ([a-z0-9-]+)", document)
+            where = path(kind, namespace=namespace.group(1) if namespace else "default")
+            status, said = self.raw("POST", f"{where}?fieldValidation=Strict", document.encode(), "application/yaml")
+            if status != 201:
+                raise Refused(status, f"{kind}: {said}")
+
     def get(self, kind, name, namespace="default"):
         """The object, or nothing where there is none."""
         try:
@@ -94,8 +112,8 @@ class Api:
         return self.call("PATCH", path(kind, name, namespace), change, MERGE)
 
     def delete(self, kind, name, namespace="default", grace=None):
-        """Begins the end of an object; of one that is gone, nothing."""
-        options = {} if grace is None else {"gracePeriodSeconds": grace}
+        """Begins the end of an object and of what is its own; of one that is gone, nothing."""
+        options = {"propagationPolicy": "Background", **({} if grace is None else {"gracePeriodSeconds": grace})}
         try:
             self.call("DELETE", path(kind, name, namespace), options)
         except Refused as refused:

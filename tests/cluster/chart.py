@@ -30,15 +30,15 @@ class Chart:
             raise Failed(f"helm {' '.join(words)} failed ({done.returncode}):\n{done.stdout}")
         return done.returncode, done.stdout
 
-    def install(self, values=None, wait="60s", check=True):
-        """`helm upgrade --install --wait`. Returns helm's exit status, its output and the seconds that it took."""
+    def install(self, values=None, wait="60s", check=True, files=()):
+        """`helm upgrade --install --wait`, with files of values before these. Returns helm's exit status, its output and the seconds that it took."""
         if self.api.get("RuntimeClass", "nvidia") is None:
             self.api.create(RUNTIME_CLASS)
         file = self.cluster.cell / "values.json"
         file.write_text(json.dumps({**VALUES, **(values or {})}))
         begun = time.monotonic()
         status, said = self.helm("upgrade", "--install", "tranche", str(self.place), "--create-namespace",
-                                 "--values", str(file), "--wait", "--timeout", wait, check=check)
+                                 *(f"--values={one}" for one in (*files, file)), "--wait", "--timeout", wait, check=check)
         return status, said, time.monotonic() - begun
 
     def uninstall(self):

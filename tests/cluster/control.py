@@ -31,6 +31,7 @@ class ControlPlane:
         wanted = {
             "apiserver": (sign, "apiserver", "/CN=kube-apiserver", *names, f"IP:{SERVICE_ADDRESS}", f"IP:{network.CONTROL}"),
             "apiserver-kubelet": (sign, "apiserver-kubelet", "/O=system:masters/CN=apiserver-kubelet"),
+            "front-proxy": (sign, "front-proxy", "/CN=front-proxy"),
             "admin": (sign, "admin", "/O=system:masters/CN=admin"),
             "admin-config": (config, "admin-config", "/O=system:masters/CN=admin", self.server),
             "controllers": (config, "controllers", "/CN=system:kube-controller-manager", self.server),
@@ -61,19 +62,37 @@ class ControlPlane:
         self.go("kube-controller-manager", "--kubeconfig", self.files["controllers"], "--leader-elect=false",
                 "--use-service-account-credentials", "--service-account-private-key-file", self.files["accounts"][0],
                 "--root-ca-file", self.authority.certificate)
-        self.go("kube-scheduler", "--kubeconfig", self.files["scheduler"], "--leader-elect=false")
+        self.start_scheduler()
         # Pods cannot be created before it exists.
         until("the account of pods", lambda: self.api.get("ServiceAccount", "default"))
+
+    def start_scheduler(self, configuration=None):
+        """Starts the scheduler, or starts it again with a configuration of profiles."""
+        options = ["--kubeconfig", self.files["scheduler"], "--leader-elect=false"]
+        if "kube-scheduler" in self.running:
+            self.running["kube-scheduler"].kill()
+        if configuration:
+            # With a file, the client and the election are taken from it alone.
+            client = f"clientConnection: {{kubeconfig: {self.files['scheduler']}}}\nleaderElection: {{leaderElect: false}}\n"
+            file = self.folder / "scheduler.yaml"
+            file.write_text(configuration + client)
+            options = ["--config", file]
+        self.go("kube-scheduler", *options)
 
     def start_api_server(self):
         private, public = self.files["accounts"]
         certificate, key = self.files["apiserver"]
         kubelet_certificate, kubelet_key = self.files["apiserver-kubelet"]
+        proxy_certificate, proxy_key = self.files["front-proxy"]
         self.go("kube-apiserver",
                 "--etcd-servers", "http://127.0.0.1:2379", "--advertise-address", network.CONTROL,
                 "--secure-port", PORT, "--service-cluster-ip-range", "10.96.0.0/24",
                 # Webhooks are called at their pods' addresses: nothing here serves those of services.
                 "--enable-aggregator-routing",
+                "--proxy-client-cert-file", proxy_certificate, "--proxy-client-key-file", proxy_key,
+                "--requestheader-client-ca-file", self.authority.certificate,
+                "--requestheader-allowed-names", "front-proxy", "--requestheader-username-headers", "X-Remote-User",
+                "--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
                 "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
                 "--client-ca-file", self.authority.certificate,
                 "--tls-cert-file", certificate, "--tls-private-key-file", key,

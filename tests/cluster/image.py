@@ -1,6 +1,6 @@
-"""The image of the daemon, the plugin and their tenants: what `make build` built, as an OCI archive.
+"""Images as OCI archives: that of the daemon, the plugin and their tenants, of what `make build` built, and others.
 
-It holds what the image of deviceplugin/Containerfile does, a shell, and the programs that play tenants.
+The former holds what the image of deviceplugin/Containerfile does, a shell, and the programs that play tenants.
 """
 
 import hashlib
@@ -23,19 +23,26 @@ FOLDERS = ("usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "dev", "proc", 
 
 
 def archive(stage, folder, names):
-    """The archive of the image under these names. It is kept, and made again when something in it has changed."""
-    parts = list(contents(stage))
+    """The archive of the image under these names."""
+    # The default command sleeps, so that the image also serves as that of pod sandboxes.
+    config = {"Cmd": ["/usr/bin/busybox", "sleep", "2147483647"], "Env": ["PATH=/usr/bin"]}
+    return kept("image", folder, list(contents(stage)), names, config, finish)
+
+
+def kept(kind, folder, parts, names, config, finish=lambda root: None):
+    """The archive of files, given with their paths in the image. It is kept, and made again when one has changed."""
     made = hashlib.sha256(repr([(to, source.stat().st_mtime_ns) for source, to in parts] + names).encode())
     made.update(pathlib.Path(__file__).read_bytes())
-    place = folder / f"image-{made.hexdigest()[:16]}.tar"
+    place = folder / f"{kind}-{made.hexdigest()[:16]}.tar"
     if not place.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        for older in folder.glob("image-*.tar"):
+        for older in folder.glob(f"{kind}-*.tar"):
             older.unlink()
         with tempfile.TemporaryDirectory(dir=folder) as work:
             root = pathlib.Path(work, "root")
             fill(root, parts)
-            pack(root, pathlib.Path(work, "archive"), names)
+            finish(root)
+            pack(root, pathlib.Path(work, "archive"), names, config)
             pathlib.Path(work, "archive").rename(place)
     return place
 
@@ -81,6 +88,9 @@ def fill(root, parts):
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, place)
         place.chmod(0o755)
+
+
+def finish(root):
     # Debug information is most of the size.
     programs = [root / f"usr/bin/{name}" for name in PROGRAMS + OPTIONAL] + [root / "usr/lib/tranche/tranche-shepherd"]
     subprocess.run(["strip", "--strip-debug", *(program for program in programs if program.exists())], check=True)
@@ -89,7 +99,7 @@ def fill(root, parts):
             (root / "usr/bin" / name).symlink_to("busybox")
 
 
-def pack(root, place, names):
+def pack(root, place, names, config):
     """One layer, its configuration, its manifest and an index that gives the manifest its names."""
     layer = place.with_name("layer")
     with tarfile.open(layer, "w") as tar:
@@ -102,9 +112,8 @@ def pack(root, place, names):
         return {"mediaType": f"application/vnd.oci.image.{media}", "digest": f"sha256:{digest}", "size": len(data)}
 
     layer_blob = blob("layer.v1.tar", layer.read_bytes())
-    # The default command sleeps, so that the image also serves as that of pod sandboxes.
-    config = {"architecture": "amd64", "os": "linux", "config": {"Cmd": ["/usr/bin/busybox", "sleep", "2147483647"],
-              "Env": ["PATH=/usr/bin"]}, "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
+    config = {"architecture": "amd64", "os": "linux", "config": config,
+              "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
                 "config": blob("config.v1+json", json.dumps(config).encode()), "layers": [layer_blob]}
     named = blob("manifest.v1+json", json.dumps(manifest).encode())

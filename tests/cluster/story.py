@@ -9,6 +9,7 @@ import tests_of_claims as claims
 import tests_of_installation as installation
 import tests_of_restarts as restarts
 import tests_of_slices as slices
+import tests_of_teams as with_kueue
 import tests_of_two_nodes as two
 from chart import Chart
 from cluster import TREE
@@ -22,8 +23,8 @@ ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_
                annotations.survives_restarts]
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
-# They come last: no test before them has to reckon with a second node.
-TWO_NODES = [two.claims_two_nodes]
+# They come last: no other test reckons with a second node.
+TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kueue_teams]
 # From `labels` on, the chart is installed with other values.
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,

@@ -1,10 +1,8 @@
 """What pods get of GPUs by resource claims."""
 
-import re
 import time
 
 import pods
-from api import path
 from cluster import TREE
 from node import IMAGE
 from waiting import Failed, holds_for, until
@@ -137,10 +135,7 @@ def documented_manifest(bed):
     text = (TREE / "docs/kubernetes.md").read_text()
     block = text[text.index("kind: ResourceClaimTemplate"):]
     block = "apiVersion: resource.k8s.io/v1\n" + block[:block.index("```")].replace("my-cuda-image", IMAGE)
-    for document in block.split("\n---\n"):
-        kind = re.search("^kind: (.*)$", document, re.MULTILINE).group(1)
-        status, said = bed.api.raw("POST", path(kind), document, "application/yaml")
-        bed.expect(status == 201, f"{kind}: {status} {said}")
+    bed.api.apply(block)
     pods.runs(bed.api, "train")
     [slice_] = bed.chart.slices()
     has = (slice_["mode"], slice_["priority"], slice_["devices"][0]["cap"] >> 20)
