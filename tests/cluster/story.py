@@ -24,7 +24,8 @@ ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
 # They come last: no other test reckons with a second node.
-TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kueue_teams]
+TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kueue_preempts_least, with_kueue.kueue_larger_first,
+             with_kueue.kueue_teams]
 # From `labels` on, the chart is installed with other values.
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,
@@ -32,6 +33,8 @@ ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_rel
        *CLAIMS, *ANNOTATIONS, *TWO_NODES]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
+    "kueue_preempts_least": "Kueue 0.15 takes the newest jobs first, whatever their size, until a queue no longer borrows: b falls below its quota, "
+                            "and gets it back from c",
     "dynamic": "the kubelet refuses most of these pods without a request to the plugin, which counts its own refusals alone",
 }
 
