@@ -6,6 +6,7 @@ import traceback
 
 import tests_of_annotations as annotations
 import tests_of_claims as claims
+import tests_of_counting as counting
 import tests_of_installation as installation
 import tests_of_restarts as restarts
 import tests_of_slices as slices
@@ -25,7 +26,7 @@ SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
 # They come last: no other test reckons with a second node.
 TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kueue_preempts_least, with_kueue.kueue_larger_first,
-             with_kueue.kueue_teams]
+             counting.kueue_counts_devices, with_kueue.kueue_teams]
 # From `labels` on, the chart is installed with other values.
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,
