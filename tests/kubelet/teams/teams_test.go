@@ -133,30 +133,39 @@ func TestEachJobHasAQueueAndTogetherTheyFillTheGpus(t *testing.T) {
 	}
 }
 
-func TestWhatIsCountedIsWhatThePluginOffers(t *testing.T) {
-	values := text(t, "values.yaml")
-	documents, err := chart.Render(values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := chart.Judge(documents); err != nil {
-		t.Fatal(err)
-	}
+// profile is a size that pods can request.
+type profile struct {
+	Name     string
+	Fraction float64
+}
+
+func TestWhatIsCountedIsWhatIsOffered(t *testing.T) {
 	var offered struct {
-		Profiles []struct {
-			Name     string
-			Fraction float64
+		Profiles []profile
+		Dra      struct{ Profiles []profile }
+	}
+	for _, name := range []string{"values.yaml", "values-claims.yaml"} {
+		values := text(t, name)
+		documents, err := chart.Render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := chart.Judge(documents); err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal([]byte(values), &offered); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := yaml.Unmarshal([]byte(values), &offered); err != nil {
-		t.Fatal(err)
-	}
-	found := map[corev1.ResourceName]int64{}
-	for _, profile := range offered.Profiles {
-		found[corev1.ResourceName("tranche.dev/"+profile.Name)] = int64(profile.Fraction*1000 + 0.5)
-	}
-	if want := worth(t); fmt.Sprint(found) != fmt.Sprint(want) {
-		t.Errorf("the plugin offers %v, and Kueue counts %v", found, want)
+	want := worth(t)
+	for which, profiles := range map[string][]profile{"plugin": offered.Profiles, "DRA driver": offered.Dra.Profiles} {
+		found := map[corev1.ResourceName]int64{}
+		for _, profile := range profiles {
+			found[corev1.ResourceName("tranche.dev/"+profile.Name)] = int64(profile.Fraction*1000 + 0.5)
+		}
+		if fmt.Sprint(found) != fmt.Sprint(want) {
+			t.Errorf("the %s offers %v, and Kueue counts %v", which, found, want)
+		}
 	}
 }
 
