@@ -1,4 +1,4 @@
-"""A cluster of one node with simulated GPUs, in namespaces of its own.
+"""A cluster with simulated GPUs, in namespaces of its own: of one node, or of two where a test wants them.
 
     bed.py shell [COMMAND...]  start it and open a shell beside it, or run a command there
     bed.py test [NAME...]      install the chart and do what has to hold; all of it, or what is named
