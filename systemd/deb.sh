@@ -9,9 +9,8 @@ umask 022
 here=$(dirname "$0")
 root=$1 folder=$2
 version=${3:-$(sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml")-1}
-for command in dpkg-deb dpkg-shlibdeps; do
-    command -v "$command" >/dev/null || { echo "deb.sh: a Debian package needs $command (Debian package dpkg-dev)" >&2; exit 1; }
-done
+needs() { command -v "$1" >/dev/null || { echo "deb.sh: a Debian package needs $1 (Debian package $2)" >&2; exit 1; }; }
+needs dpkg-deb dpkg
 machine=$(dpkg --print-architecture)
 
 work=$(mktemp -d)
@@ -32,6 +31,7 @@ END
 if [ -n "${DEB_GLIBC:-}" ]; then
     libraries="libc6 (>= $DEB_GLIBC)"
 else
+    needs dpkg-shlibdeps dpkg-dev
     # It wants a file that a source package has.
     mkdir "$work/debian"
     touch "$work/debian/control"
@@ -44,8 +44,12 @@ fi
 
 mkdir "$tree/DEBIAN"
 for script in "$here"/deb/*; do install -m 755 "$script" "$tree/DEBIAN/"; done
-(cd "$tree" && find etc -type f | sed 's#^#/#' | sort) >"$tree/DEBIAN/conffiles"
-(cd "$tree" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' md5sum) >"$work/md5sums"
+(cd "$tree" && find etc -type f) >"$work/etc"
+sed 's#^#/#' "$work/etc" | LC_ALL=C sort >"$tree/DEBIAN/conffiles"
+(cd "$tree" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n') >"$work/files"
+LC_ALL=C sort -o "$work/files" "$work/files"
+(cd "$tree" && xargs -d '\n' md5sum <"$work/files") >"$work/md5sums"
+size=$(cd "$tree" && xargs -d '\n' stat --format=%s <"$work/files" | awk '{ sum += $1 } END { printf "%d", sum / 1024 + 1 }')
 install -m 644 "$work/md5sums" "$tree/DEBIAN/md5sums"
 # systemd: its group, folders and units. init-system-helpers: deb-systemd-helper.
 cat >"$tree/DEBIAN/control" <<END
@@ -55,7 +59,7 @@ Architecture: $machine
 Maintainer: Tranche developers
 Section: admin
 Priority: optional
-Installed-Size: $(du -k --apparent-size --summarize --exclude=DEBIAN "$tree" | cut -f1)
+Installed-Size: $size
 Depends: $libraries, systemd (>= 247), init-system-helpers, passwd
 Description: Slices of NVIDIA GPUs, each with its memory and its share of time
  Turns each NVIDIA GPU of a machine into slices: logical GPUs with their own

@@ -9,7 +9,7 @@ import driver
 import image
 from control import ControlPlane
 from machine import Machine
-from node import IMAGE, PAUSE, Node
+from node import CUDA_IMAGE, IMAGE, PAUSE, Node
 from processes import tail
 from waiting import until
 
@@ -30,7 +30,7 @@ class Cluster:
         self.programs = BUILT / "bin"
         self.control = ControlPlane(folder, self.programs)
         self.api = self.control.api
-        self.archives = {"tranche": image.archive(self.stage, BUILT, [IMAGE, PAUSE])}
+        self.archives = {"tranche": image.archive(self.stage, BUILT, {IMAGE: [], PAUSE: [], CUDA_IMAGE: ["NVIDIA_VISIBLE_DEVICES=all"]})}
         self.nodes = []
         self.node = self.another()
         self.machine = self.node.machine

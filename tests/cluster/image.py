@@ -22,16 +22,17 @@ GROUP = "root:x:0:\ntranched:x:60878:\n"
 FOLDERS = ("usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "dev", "proc", "sys", "run", "tmp", "var")
 
 
-def archive(stage, folder, names):
-    """The archive of the image under these names."""
+def archive(stage, folder, images):
+    """The archive of images of the same files, each with further variables by its name."""
     # The default command sleeps, so that the image also serves as that of pod sandboxes.
-    config = {"Cmd": ["/usr/bin/busybox", "sleep", "2147483647"], "Env": ["PATH=/usr/bin"]}
-    return kept("image", folder, list(contents(stage)), names, config, finish)
+    command = ["/usr/bin/busybox", "sleep", "2147483647"]
+    configs = {name: {"Cmd": command, "Env": ["PATH=/usr/bin", *more]} for name, more in images.items()}
+    return kept("image", folder, list(contents(stage)), configs, finish)
 
 
-def kept(kind, folder, parts, names, config, finish=lambda root: None):
-    """The archive of files, given with their paths in the image. It is kept, and made again when one has changed."""
-    made = hashlib.sha256(repr([(to, source.stat().st_mtime_ns) for source, to in parts] + names).encode())
+def kept(kind, folder, parts, configs, finish=lambda root: None):
+    """The archive of files, given with their paths in the images. It is kept, and made again when one has changed."""
+    made = hashlib.sha256(repr(([(to, source.stat().st_mtime_ns) for source, to in parts], configs)).encode())
     made.update(pathlib.Path(__file__).read_bytes())
     place = folder / f"{kind}-{made.hexdigest()[:16]}.tar"
     if not place.exists():
@@ -42,7 +43,7 @@ def kept(kind, folder, parts, names, config, finish=lambda root: None):
             root = pathlib.Path(work, "root")
             fill(root, parts)
             finish(root)
-            pack(root, pathlib.Path(work, "archive"), names, config)
+            pack(root, pathlib.Path(work, "archive"), configs)
             pathlib.Path(work, "archive").rename(place)
     return place
 
@@ -99,8 +100,8 @@ def finish(root):
             (root / "usr/bin" / name).symlink_to("busybox")
 
 
-def pack(root, place, names, config):
-    """One layer, its configuration, its manifest and an index that gives the manifest its names."""
+def pack(root, place, configs):
+    """One layer, a configuration and a manifest for each name, and an index of the manifests."""
     layer = place.with_name("layer")
     with tarfile.open(layer, "w") as tar:
         tar.add(root, arcname=".", filter=owned_by_root)
@@ -112,13 +113,16 @@ def pack(root, place, names, config):
         return {"mediaType": f"application/vnd.oci.image.{media}", "digest": f"sha256:{digest}", "size": len(data)}
 
     layer_blob = blob("layer.v1.tar", layer.read_bytes())
-    config = {"architecture": "amd64", "os": "linux", "config": config,
-              "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
-    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": blob("config.v1+json", json.dumps(config).encode()), "layers": [layer_blob]}
-    named = blob("manifest.v1+json", json.dumps(manifest).encode())
+
+    def manifest(config):
+        config = {"architecture": "amd64", "os": "linux", "config": config,
+                  "rootfs": {"type": "layers", "diff_ids": [layer_blob["digest"]]}}
+        manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                    "config": blob("config.v1+json", json.dumps(config).encode()), "layers": [layer_blob]}
+        return blob("manifest.v1+json", json.dumps(manifest).encode())
+
     index = {"schemaVersion": 2, "manifests": [
-        {**named, "annotations": {"io.containerd.image.name": name}} for name in names]}
+        {**manifest(config), "annotations": {"io.containerd.image.name": name}} for name, config in configs.items()]}
     with tarfile.open(place, "w") as tar:
         for digest, data in blobs.items():
             add(tar, f"blobs/sha256/{digest}", data)

@@ -24,7 +24,7 @@ def installed(bed, features=(), configuration=""):
     program = BUILT / "bin/kueue"
     if not program.exists():
         raise Failed("Kueue is not built: run.sh build-all")
-    archive = image.kept("kueue", BUILT, [(program, "manager")], [f"{NAME}:{VERSION}"], {"User": "65532:65532"})
+    archive = image.kept("kueue", BUILT, [(program, "manager")], {f"{NAME}:{VERSION}": {"User": "65532:65532"}})
     bed.cluster.load("kueue", archive)
     file = bed.cluster.cell / "kueue-config.yaml"
     file.write_text(configured() + configuration)

@@ -12,6 +12,8 @@ from machine import PROGRAMS
 from waiting import until
 
 IMAGE = "docker.io/library/tranche:0.2.0"
+# An image that sets NVIDIA_VISIBLE_DEVICES, as those of CUDA do.
+CUDA_IMAGE = "docker.io/library/tranche-cuda:0.2.0"
 PAUSE = "docker.io/library/pause:1"
 CONTAINERD = "/run/containerd/containerd.sock"
 CONTAINERD_CONFIG = f"""

@@ -20,10 +20,12 @@ CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.clai
           claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
           claims.claims_are_prepared_in_time, claims.lost_gpu_is_tainted]
 ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
-               annotations.starts_at_once, annotations.reports_what_has_no_slice, annotations.required_plugin_is_awaited,
+               annotations.image_cannot_undo_it, annotations.init_container_leaves_its_part, annotations.starts_at_once, annotations.reports_what_has_no_slice, annotations.required_plugin_is_awaited,
                annotations.survives_restarts]
 SHORT = [slices.installs, slices.shares, slices.waits_for_room, claims.publishes, claims.claims_share,
-         claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut]
+         claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut,
+         annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
+         annotations.image_cannot_undo_it]
 # They come last: no other test reckons with a second node.
 TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kueue_preempts_least, with_kueue.kueue_larger_first,
              counting.kueue_counts_devices, with_kueue.kueue_teams]

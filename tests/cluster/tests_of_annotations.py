@@ -4,6 +4,7 @@ import json
 import time
 
 import pods
+from node import CUDA_IMAGE
 from waiting import until
 
 # Pods with this annotation start without the plugin, its own among them.
@@ -24,7 +25,7 @@ def annotated(name, annotations, gpu, command=None, **spec):
 
 def gpus(bed):
     """UUIDs of the node's GPUs."""
-    return [gpu["uuid"] for gpu in json.loads(bed.chart.tranche("smi", "--json"))["gpus"]]
+    return [gpu["uuid"] for gpu in json.loads(bed.chart.tranche(bed.node, "smi", "--json"))["gpus"]]
 
 
 def failures(bed, name):
@@ -37,7 +38,8 @@ def schedule(bed, is_there):
     selector = {"nowhere": None if is_there else "yes"}
     bed.api.patch("DaemonSet", "tranche-nriplugin", {"spec": {"template": {"spec": {"nodeSelector": selector}}}}, "tranche")
     if not is_there:
-        until("the plugin's end", lambda: bed.chart.pod("nriplugin") is None)
+        selector = "app.kubernetes.io/component=nriplugin"
+        until("the plugin's end", lambda: not bed.api.list("Pod", "tranche", labelSelector=selector))
 
 
 def reads_annotations(bed):
@@ -96,6 +98,33 @@ def ends_with_the_pod(bed):
     bed.expect(seconds < 1, f"slices ended {seconds:.1f} s after their pods")
 
 
+def image_cannot_undo_it(bed):
+    """An image whose NVIDIA_VISIBLE_DEVICES is set beside the pod's: NVIDIA's runtime mounts no driver over the library."""
+    made = annotated("of-cuda", {"gpu-fraction": "0.25"}, gpus(bed)[0], "env; " + pods.WORK.format(beyond="20Gi"), runtimeClassName="nvidia")
+    made["spec"]["containers"][0]["image"] = CUDA_IMAGE
+    bed.api.create(made)
+    pods.runs(bed.api, "of-cuda")
+    seen = pods.report(bed.api, "of-cuda")["device"]["total_bytes"] >> 20
+    bed.expect(seen == V100_MIB // 4, f"it sees {seen} MiB")
+    variables = [line for line in bed.api.logs("of-cuda").splitlines() if line.startswith("NVIDIA_VISIBLE_DEVICES")]
+    bed.expect(variables == ["NVIDIA_VISIBLE_DEVICES=void"], f"its variables are {variables}")
+    pods.ends(bed.api, "of-cuda")
+    until("the end of the slice", lambda: not bed.chart.slices())
+
+
+def init_container_leaves_its_part(bed):
+    """An init container's part is the next container's, on a GPU without room for both."""
+    made = annotated("in-turn", {"gpu-fraction": "0.6"}, gpus(bed)[0])
+    first = {**made["spec"]["containers"][0], "name": "first", "command": ["sh", "-c", "workload --memory 1Gi --launches 2"]}
+    made["spec"]["initContainers"] = [first]
+    bed.api.create(made)
+    pods.runs(bed.api, "in-turn")
+    [slice_] = bed.chart.slices()
+    bed.expect(slice_["pod"]["container"] == "main", f"the slice is of {slice_['pod']}")
+    pods.ends(bed.api, "in-turn")
+    until("the end of the slice", lambda: not bed.chart.slices())
+
+
 def starts_at_once(bed):
     """100 pods with annotations, 20 at a time: 100 start at the first attempt."""
     chosen, failed = gpus(bed), []
@@ -132,7 +161,7 @@ def required_plugin_is_awaited(bed):
         f"tolerate_missing_plugins_annotation = '{TOLERATES}'\n")
     schedule(bed, False)
     bed.api.create(annotated("fenced", {"gpu-fraction": "0.5"}, gpus(bed)[0]))
-    said = until("the refusal", lambda: failures(bed, "fenced"))
+    said = until("the refusal", lambda: [one for one in failures(bed, "fenced") if 'required plugin "tranche"' in one])
     bed.say(said[0])
     schedule(bed, True)
     pods.runs(bed.api, "fenced")
@@ -147,8 +176,10 @@ def survives_restarts(bed):
     for name, gpu in (("stays", chosen[0]), ("leaves", chosen[1])):
         bed.api.create(annotated(name, {"gpu-fraction": "0.5"}, gpu))
         pods.runs(bed.api, name)
+    registrations = lambda: bed.chart.logs("nriplugin").count("registered runtime=")
+    before = registrations()
     bed.node.restart_containerd()
-    until("the plugin again", lambda: bed.metric("nriplugin", PORT, "tranche_nriplugin_registered") == 1)
+    until("another registration", lambda: registrations() > before)
     pods.ends(bed.api, "leaves")
     until("the end of its slice", lambda: len(bed.chart.slices()) == 1)
     schedule(bed, False)

@@ -11,7 +11,7 @@ use crate::names;
 use crate::spec::{CdiDevice, ContainerEdits, Mount, Spec};
 
 /// Folder of the slice's socket in its containers.
-const SOCKET_FOLDER: &str = "/run/tranche/slice";
+pub const SOCKET_FOLDER: &str = "/run/tranche/slice";
 /// Minimum version of the specification for everything written here. Runtimes reject newer versions than they
 /// know, so no higher one is declared than needed.
 const VERSION: &str = "0.5.0";

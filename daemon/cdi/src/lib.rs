@@ -24,7 +24,7 @@ mod node;
 mod source;
 pub mod spec;
 
-pub use document::{Injection, Preload, Shim};
+pub use document::{Injection, Preload, SOCKET_FOLDER, Shim};
 pub use error::{BadSpec, CdiFault};
 pub use facts::{Facts, LibraryFile};
 pub use found::{FoundLibrary, NodeFindings};

@@ -6,15 +6,27 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tranche_cdi::spec::{CdiHook, ContainerEdits, DeviceNode, Mount, Spec};
+use tranche_cdi::spec::{CdiDevice, CdiHook, ContainerEdits, DeviceNode, Mount, Spec};
 use tranche_nri::api;
 
 /// Edits that only add groups to a container; nothing of a GPU's needs them.
 const LEFT_OUT: &str = "additionalGids";
 
+/// Variables that have the same value in every container with a slice.
+const CONSTANT: [(&str, &str); 2] =
+    [("NVIDIA_VISIBLE_DEVICES", "void"), ("TRANCHE_SLICE_SOCKET", "/run/tranche/slice/attach.sock")];
+/// Kind of a device that has just these variables.
+const KIND: &str = "tranche.dev/container";
+/// Name of that device.
+const DEVICE: &str = "sliced";
+/// File name of its document.
+pub(crate) const DOCUMENT: &str = "tranche.dev-container.json";
+
 /// Reason for which a document is no adjustment.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAdjusted {
+    #[error("variable {0} is set twice, in the image and in the pod, and could not be replaced: set it once")]
+    Twice(String),
     #[error("variable {0:?} has no value")]
     Variable(String),
     #[error("device node {path}: {cause}")]
@@ -25,17 +37,50 @@ pub(crate) enum NotAdjusted {
     Hook(String),
     #[error("hook {path}: {cause}")]
     HookFields { path: String, cause: serde_json::Error },
+    #[error("device node {path}: permissions {given:?} cannot be given to a container by this interface")]
+    Permissions { path: String, given: String },
     #[error("{0} cannot be given to a container by this interface")]
     Field(String),
 }
 
-/// The edits of a document, with device nodes as they are below the folder `root`.
-pub(crate) fn of(spec: &Spec, root: &Path) -> Result<api::ContainerAdjustment, NotAdjusted> {
+/// Document of the device that has the constant variables.
+pub(crate) fn document() -> Spec {
+    let env = CONSTANT.map(|(name, value)| format!("{name}={value}")).into();
+    let container_edits = ContainerEdits { env, ..ContainerEdits::default() };
+    Spec {
+        cdi_version: "0.5.0".into(),
+        kind: KIND.into(),
+        devices: vec![CdiDevice { name: DEVICE.into(), container_edits }],
+        container_edits: ContainerEdits::default(),
+    }
+}
+
+/// The edits of a document for a container with these variables.
+///
+/// Device nodes are as below the folder `root`.
+///
+/// containerd hands over a variable of the image and of the pod twice, and an adjustment replaces the first alone. The
+/// constant variables come by a device then, whose edits are applied to what the adjustment has left.
+pub(crate) fn of(
+    spec: &Spec,
+    root: &Path,
+    variables: &[String],
+) -> Result<api::ContainerAdjustment, NotAdjusted> {
     let mut adjustment = api::ContainerAdjustment::default();
     for edits in
         std::iter::once(&spec.container_edits).chain(spec.devices.iter().map(|one| &one.container_edits))
     {
         add(edits, root, &mut adjustment)?;
+    }
+    let times = |name: &str| {
+        let its = |variable: &&String| variable.split_once('=').is_some_and(|(its, _)| its == name);
+        variables.iter().filter(its).count()
+    };
+    for api::KeyValue { key, value } in adjustment.env.iter().filter(|variable| times(&variable.key) > 1) {
+        if !CONSTANT.contains(&(key, value)) {
+            return Err(NotAdjusted::Twice(key.clone()));
+        }
+        adjustment.cdi_devices = vec![api::CdiDevice { name: format!("{KIND}={DEVICE}") }];
     }
     Ok(adjustment)
 }
@@ -47,6 +92,9 @@ fn add(edits: &ContainerEdits, root: &Path, to: &mut api::ContainerAdjustment) -
     for variable in &edits.env {
         let (key, value) = variable.split_once('=').ok_or_else(|| NotAdjusted::Variable(variable.clone()))?;
         to.env.push(api::KeyValue { key: key.to_owned(), value: value.to_owned() });
+    }
+    if let Some(field) = edits.mounts.iter().find_map(|mount| mount.unread.keys().next()) {
+        return Err(NotAdjusted::Field(format!("field {field} of a mount")));
     }
     to.mounts.extend(edits.mounts.iter().map(mount));
     if !edits.device_nodes.is_empty() {
@@ -82,15 +130,27 @@ fn mount(mount: &Mount) -> api::Mount {
 
 /// Fields of a device node that the document may have, and else the file on the node.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NodeFields {
     file_mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
+    /// The file itself has these.
+    #[serde(rename = "type")]
+    _kind: Option<String>,
+    #[serde(rename = "major")]
+    _major: Option<i64>,
+    #[serde(rename = "minor")]
+    _minor: Option<i64>,
 }
 
 fn device(node: &DeviceNode, root: &Path) -> Result<api::LinuxDevice, NotAdjusted> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    if let Some(given) =
+        node.permissions.as_ref().filter(|given| !given.contains('r') || !given.contains('w'))
+    {
+        return Err(NotAdjusted::Permissions { path: node.path.clone(), given: given.clone() });
+    }
     let on_node = node.host_path.as_ref().unwrap_or(&node.path);
     let path = root.join(on_node.trim_start_matches('/'));
     let file = match std::fs::metadata(&path) {
@@ -149,7 +209,7 @@ mod tests {
     }
 
     fn adjusted(edits: serde_json::Value) -> Result<api::ContainerAdjustment, NotAdjusted> {
-        of(&document(edits), Path::new("/"))
+        of(&document(edits), Path::new("/"), &[])
     }
 
     #[test]
@@ -183,6 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn variables_that_are_set_twice_come_by_the_device() {
+        let edits = json!({"env": ["NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=GPU-1"]});
+        let adjusted = |variables: &[&str]| {
+            let variables: Vec<_> = variables.iter().map(|one| (*one).to_owned()).collect();
+            of(&document(edits.clone()), Path::new("/"), &variables)
+        };
+        assert_eq!(adjusted(&["NVIDIA_VISIBLE_DEVICES=all"]).unwrap().cdi_devices, []);
+        let twice = adjusted(&["NVIDIA_VISIBLE_DEVICES=all", "A=b", "NVIDIA_VISIBLE_DEVICES=1"]).unwrap();
+        assert_eq!(twice.cdi_devices[0].name, "tranche.dev/container=sliced");
+        let refused = adjusted(&["CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=0"]);
+        assert!(matches!(refused, Err(NotAdjusted::Twice(name)) if name == "CUDA_VISIBLE_DEVICES"));
+    }
+
+    /// The constant is what the daemon's documents have.
+    #[test]
+    fn socket_of_the_device_is_the_slices() {
+        assert!(CONSTANT[1].1.starts_with(tranche_cdi::SOCKET_FOLDER));
+        assert_eq!(super::document().devices[0].container_edits.env.len(), 2);
+    }
+
+    #[test]
     fn what_cannot_be_adjusted_is_refused() {
         for (edits, why) in [
             (json!({"intelRdt": {}}), "intelRdt"),
@@ -190,6 +271,9 @@ mod tests {
             (json!({"deviceNodes": [{"path": "/etc/passwd"}]}), "no device"),
             (json!({"deviceNodes": [{"path": "/dev/does-not-exist"}]}), "No such file"),
             (json!({"deviceNodes": [{"path": "/dev/null", "uid": "x"}]}), "/dev/null"),
+            (json!({"deviceNodes": [{"path": "/dev/null", "permissions": "r"}]}), "permissions"),
+            (json!({"deviceNodes": [{"path": "/dev/null", "colour": "red"}]}), "colour"),
+            (json!({"mounts": [{"hostPath": "/a", "containerPath": "/b", "colour": "red"}]}), "colour"),
             (json!({"hooks": [{"hookName": "later", "path": "/h"}]}), "later"),
             (json!({"hooks": [{"hookName": "poststop", "path": "/h", "timeout": "x"}]}), "/h"),
         ] {

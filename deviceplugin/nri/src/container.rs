@@ -1,17 +1,18 @@
 //! A container, its slice, and the request for it.
 
+use std::path::Path;
+
+use tranche_cdi::SOCKET_FOLDER;
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::pod::PodContainer;
-use tranche_domain::request::{ComputeMode, SliceRequest};
-use tranche_domain::view::{SliceDeviceView, SliceView};
+use tranche_domain::request::{ComputeMode, Share, SliceRequest};
+use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
 use tranche_domain::word::BadWord;
 use tranche_nri::api;
 
 use crate::name;
-use crate::wanted::WantedPart;
-
-/// Variable of each container that has a slice, and of no other.
-const ATTACHED: &str = "TRANCHE_SLICE_SOCKET=";
+use crate::record::LastContainer;
+use crate::wanted::{BadAnnotation, WantedPart};
 
 /// Relation of a container to the slice that its pod requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,15 @@ pub(crate) fn slice_name(pod: &api::PodSandbox, container: &api::Container) -> O
     name::of(&pod.uid.parse().ok()?, &container.name)
 }
 
-/// Relation of a container to the slice that its pod requests.
-pub(crate) fn fence(pod: &api::PodSandbox, container: &api::Container) -> Fence {
+/// Relation of a container to the slice that its pod requests; `runtime` is the daemon's folder.
+///
+/// The mount of the slice's folder is decisive: a pod may set any variable.
+pub(crate) fn fence(pod: &api::PodSandbox, container: &api::Container, runtime: &Path) -> Fence {
     let runs = [api::ContainerState::ContainerCreated, api::ContainerState::ContainerRunning];
-    if container.env.iter().any(|variable| variable.starts_with(ATTACHED)) {
+    let of_slice = |mount: &api::Mount| {
+        mount.destination == SOCKET_FOLDER && Path::new(&mount.source).starts_with(runtime)
+    };
+    if container.mounts.iter().any(of_slice) {
         Fence::Slice
     } else if !runs.contains(&container.state())
         || matches!(WantedPart::of(&pod.annotations, &container.name, &container.env), Ok(None))
@@ -40,6 +46,34 @@ pub(crate) fn fence(pod: &api::PodSandbox, container: &api::Container) -> Fence 
         Fence::NotNeeded
     } else {
         Fence::Missing
+    }
+}
+
+/// The container as the last one of its slice.
+pub(crate) fn last(pod: &api::PodSandbox, container: &api::Container) -> Option<LastContainer> {
+    Some(LastContainer {
+        pod: pod.uid.parse().ok()?,
+        sandbox: pod.id.clone(),
+        id: container.id.clone(),
+        created_at: container.created_at,
+        stopped: container.state() == api::ContainerState::ContainerStopped,
+    })
+}
+
+/// Refuses memory beyond the fraction that a scheduler has counted.
+///
+/// A hundredth of a GPU more is permitted: KAI rounds to it.
+pub(crate) fn check_memory(wanted: &WantedPart, node: &NodeView) -> Result<(), BadAnnotation> {
+    let (Share::Fraction(fraction), Some(memory)) = (wanted.share, wanted.memory) else { return Ok(()) };
+    let is_chosen = |gpu: &&GpuView| {
+        let names = [GpuSelector::Index(gpu.index), GpuSelector::Uuid(gpu.uuid)];
+        wanted.gpus.is_empty() || names.into_iter().any(|name| wanted.gpus.contains(&name))
+    };
+    let permille = u64::from(fraction.permille().get()) + 10;
+    let counted = node.gpus.iter().filter(is_chosen).map(|gpu| gpu.capacity.get() / 1000 * permille).max();
+    match counted {
+        Some(most) if memory.get() > most => Err(BadAnnotation::More { memory, fraction }),
+        _ => Ok(()),
     }
 }
 

@@ -47,6 +47,10 @@ impl PluginCounters {
         self.registered.store(is, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn daemon(&self, answered: bool) {
         self.daemon.store(answered, Ordering::Relaxed);
     }

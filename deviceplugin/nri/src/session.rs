@@ -1,6 +1,7 @@
 //! A connection to the container runtime: registration, and responses to its calls.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::time::Duration;
 
 use prost::Message as _;
@@ -88,6 +89,7 @@ impl RuntimeConnection<'_> {
         while let Some(message) = from.next().await? {
             match (message.called, message.content) {
                 (CalledSide::Plugin, MessageContent::Request(request)) => {
+                    let _responding = self.slices.responding.lock().await;
                     let outcome = self.outcome(&request).await;
                     wire::send(&mut self.to, &Message::response(CalledSide::Plugin, message.call, outcome))
                         .await?;
@@ -105,11 +107,16 @@ impl RuntimeConnection<'_> {
         let payload = &request.payload[..];
         match request.method.as_str() {
             "Configure" => self.configure(&read(payload)?),
-            "Synchronize" => self.synchronize(read(payload)?).await,
+            "Synchronize" => Ok(self.synchronize(read(payload)?)),
             "CreateContainer" => self.create(read(payload)?).await,
             "StopPodSandbox" | "RemovePodSandbox" => {
                 let api::PodSandboxRequest { pod } = read(payload)?;
                 self.end(pod.as_ref());
+                Ok(Vec::new())
+            }
+            "StopContainer" => {
+                let api::RemoveContainerRequest { container, .. } = read(payload)?;
+                self.slices.record().stop(&container.unwrap_or_default().id);
                 Ok(Vec::new())
             }
             "RemoveContainer" => {
@@ -141,6 +148,7 @@ impl RuntimeConnection<'_> {
             api::Event::StopPodSandbox,
             api::Event::RemovePodSandbox,
             api::Event::CreateContainer,
+            api::Event::StopContainer,
             api::Event::RemoveContainer,
         ];
         let events = wanted.into_iter().map(|event| 1 << (event as i32 - 1)).sum();
@@ -148,22 +156,20 @@ impl RuntimeConnection<'_> {
     }
 
     /// A response with `more` requests the rest.
-    async fn synchronize(&mut self, request: api::SynchronizeRequest) -> Outcome {
+    fn synchronize(&mut self, request: api::SynchronizeRequest) -> Vec<u8> {
         self.inventory.pods.extend(request.pods.into_iter().map(|pod| (pod.id.clone(), pod)));
         self.inventory.containers.extend(request.containers);
         if !request.more {
             self.slices.counters.registered(true);
             let Inventory { pods, containers } = std::mem::take(&mut self.inventory);
             let kept = self.adopt(&pods, &containers);
-            let swept = timeout(self.limit * 3 / 4, self.slices.sweep(&kept)).await;
-            if !matches!(swept, Ok(Ok(()))) {
-                tracing::warn!("slices of pods that are gone are not found: tranched does not answer");
-            }
+            self.slices.record().keep(kept);
+            self.slices.changed.notify_one();
         }
-        Ok(api::SynchronizeResponse { more: request.more }.encode_to_vec())
+        api::SynchronizeResponse { more: request.more }.encode_to_vec()
     }
 
-    /// Takes over the containers that have slices. Returns the slices of all containers, of stopped ones, too.
+    /// Takes over the containers that have slices. Returns the slices of all that run.
     ///
     /// Those without the slice that they request are reported: the interface has no way to stop them. A pod without a container is one that ends, or begins and has no slice yet.
     fn adopt(
@@ -171,13 +177,20 @@ impl RuntimeConnection<'_> {
         pods: &HashMap<String, api::PodSandbox>,
         containers: &[api::Container],
     ) -> BTreeSet<SliceName> {
+        let runtime = self.slices.config.tranched_socket.parent().unwrap_or(Path::new("/"));
         let (mut unfenced, mut kept) = (0, BTreeSet::new());
         for container in containers {
             let Some(pod) = pods.get(&container.pod_sandbox_id) else { continue };
             kept.extend(container::slice_name(pod, container));
-            match container::fence(pod, container) {
+            match container::fence(pod, container, runtime) {
                 Fence::NotNeeded => {}
-                Fence::Slice => self.slices.hold(pod, container),
+                Fence::Slice => {
+                    if let (Some(slice), Some(last)) =
+                        (container::slice_name(pod, container), container::last(pod, container))
+                    {
+                        self.slices.record().hold(slice, last);
+                    }
+                }
                 Fence::Missing => {
                     unfenced += 1;
                     let name = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
@@ -195,7 +208,7 @@ impl RuntimeConnection<'_> {
     /// Responds before the runtime's limit: after it the container would be created without a slice.
     async fn create(&self, request: api::CreateContainerRequest) -> Outcome {
         let (pod, container) = (request.pod.unwrap_or_default(), request.container.unwrap_or_default());
-        let created = timeout(self.limit * 3 / 4, self.slices.create(&pod, &container)).await;
+        let created = timeout(self.limit / 2, self.slices.create(&pod, &container)).await;
         let created = created.unwrap_or(Err(ContainerError::Late));
         self.slices.note(&pod, &container, &created);
         match created {
@@ -206,7 +219,7 @@ impl RuntimeConnection<'_> {
 
     fn end(&self, pod: Option<&api::PodSandbox>) {
         if let Some(pod) = pod {
-            self.slices.end(&pod.uid);
+            self.slices.end(pod);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Slices of containers: made for them, and ended with their pods.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +8,7 @@ use tonic::Code;
 use tranche_cdi::names;
 use tranche_cdi::spec::Spec;
 use tranche_domain::id::SliceName;
-use tranche_domain::pod::{PodContainer, PodUid};
-use tranche_domain::view::SliceView;
+use tranche_domain::pod::PodContainer;
 use tranche_domain::word::BadWord;
 use tranche_nri::api;
 use tranche_rpc::{Daemon, DaemonError};
@@ -20,6 +18,7 @@ use crate::config::PluginConfig;
 use crate::container;
 use crate::metrics::PluginCounters;
 use crate::name;
+use crate::record::{LastContainer, SliceRecord};
 use crate::wanted::{BadAnnotation, WantedPart};
 
 /// The plugin's work with the daemon.
@@ -28,37 +27,10 @@ pub(crate) struct PodSlices {
     pub(crate) config: PluginConfig,
     pub(crate) daemon: Daemon,
     pub(crate) counters: Arc<PluginCounters>,
-    /// Slices that have to end.
-    ending: Mutex<BTreeSet<Ended>>,
-    /// The last container of each slice.
-    holders: Mutex<BTreeMap<SliceName, LastContainer>>,
-    /// Held while a slice is made or ended: no slice is ended that a container is about to keep.
-    turn: tokio::sync::Mutex<()>,
+    record: Mutex<SliceRecord>,
+    /// Held during a response, so that the program does not end within one.
+    pub(crate) responding: tokio::sync::Mutex<()>,
     pub(crate) changed: Notify,
-}
-
-/// Slices that have to end: a pod's, or one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Ended {
-    Pod(PodUid),
-    Slice(SliceName),
-}
-
-impl Ended {
-    fn includes(&self, slice: &SliceView) -> bool {
-        match (self, name::pod(slice)) {
-            (Self::Pod(uid), Some(pod)) => uid == pod,
-            (Self::Slice(name), Some(_)) => *name == slice.name,
-            (_, None) => false,
-        }
-    }
-}
-
-/// A container by time of creation, so that the greatest is the last, and id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LastContainer {
-    created_at: i64,
-    id: String,
 }
 
 /// Reason for which a container is not created.
@@ -78,6 +50,8 @@ pub(crate) enum ContainerError {
     Document { path: PathBuf, cause: std::io::Error },
     #[error("the document of its slice, {}: {cause}", .path.display())]
     Adjustment { path: PathBuf, cause: NotAdjusted },
+    #[error("its earlier slice {0} is being ended; it is tried again")]
+    Ending(SliceName),
     #[error("tranched did not make its slice in time")]
     Late,
 }
@@ -87,7 +61,11 @@ impl ContainerError {
         match self {
             Self::Annotation(_) | Self::Pod(_) | Self::Uid(_) | Self::InUse(_) => "refused",
             Self::Daemon(DaemonError::Refused(_)) => "refused",
-            Self::Daemon(_) | Self::Document { .. } | Self::Adjustment { .. } | Self::Late => "failed",
+            Self::Daemon(_)
+            | Self::Document { .. }
+            | Self::Adjustment { .. }
+            | Self::Ending(_)
+            | Self::Late => "failed",
         }
     }
 }
@@ -97,9 +75,8 @@ impl PodSlices {
         Self {
             daemon: Daemon { socket: config.tranched_socket.clone() },
             counters: Arc::new(PluginCounters::new()),
-            ending: Mutex::default(),
-            holders: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            record: Mutex::default(),
+            responding: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             config,
         }
@@ -116,13 +93,15 @@ impl PodSlices {
         let label = container::label(pod, container)?;
         let uid = label.uid.clone().ok_or_else(|| ContainerError::Uid(pod.uid.clone()))?;
         let slice = name::of(&uid, &container.name).ok_or_else(|| ContainerError::Uid(pod.uid.clone()))?;
-        let _turn = self.turn.lock().await;
-        // A pod that begins again keeps its slices.
-        let ends = [Ended::Pod(uid), Ended::Slice(slice.clone())];
-        self.ending().retain(|one| !ends.contains(one));
+        let mut making = MakingSlice::begin(self, &slice)?;
         self.make(&slice, wanted, label).await?;
-        let created_at = i64::MAX; // the runtime names no time yet
-        self.holders().insert(slice.clone(), LastContainer { created_at, id: container.id.clone() });
+        making.container = Some(LastContainer {
+            pod: uid,
+            sandbox: pod.id.clone(),
+            id: container.id.clone(),
+            created_at: i64::MAX, // the runtime names no time yet
+            stopped: false,
+        });
         let path = self.config.cdi_dir.join(names::file_name(&slice));
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -130,7 +109,7 @@ impl PodSlices {
         };
         let adjusted = serde_json::from_slice::<Spec>(&text)
             .map_err(|error| NotAdjusted::Field(error.to_string()))
-            .and_then(|spec| adjustment::of(&spec, &self.config.node_root));
+            .and_then(|spec| adjustment::of(&spec, &self.config.node_root, &container.env));
         adjusted.map(Some).map_err(|cause| ContainerError::Adjustment { path, cause })
     }
 
@@ -163,6 +142,7 @@ impl PodSlices {
         pod: PodContainer,
     ) -> Result<(), ContainerError> {
         let node = self.daemon.node().await?;
+        container::check_memory(&wanted, &node)?;
         if let Some(there) = node.slices.iter().find(|one| one.name == *slice) {
             if container::is_part(there, &wanted) {
                 return Ok(());
@@ -174,72 +154,80 @@ impl PodSlices {
                 ended => ended?,
             }
         }
-        Ok(self.daemon.make(container::request(slice, wanted, pod)).await?)
-    }
-
-    /// Ends a pod's slices as soon as the daemon does it.
-    pub(crate) fn end(&self, uid: &str) {
-        if let Ok(uid) = uid.parse() {
-            self.ending().insert(Ended::Pod(uid));
-            self.changed.notify_one();
+        let stopped = pod.uid.as_ref().map(|uid| self.record().stopped(uid)).unwrap_or_default();
+        let request = container::request(slice, wanted, pod);
+        match self.daemon.make(request.clone()).await {
+            // An init container's part is the next one's.
+            Err(DaemonError::Refused(_)) if !stopped.is_empty() => {
+                for slice in &stopped {
+                    self.daemon.end(slice, false).await?;
+                }
+                Ok(self.daemon.make(request).await?)
+            }
+            made => Ok(made?),
         }
     }
 
-    /// Notes a container that has a slice, if no later one has it.
-    pub(crate) fn hold(&self, pod: &api::PodSandbox, container: &api::Container) {
-        let Some(slice) = container::slice_name(pod, container) else { return };
-        let holder = LastContainer { created_at: container.created_at, id: container.id.clone() };
-        let mut holders = self.holders();
-        if holders.get(&slice).is_none_or(|last| *last < holder) {
-            holders.insert(slice, holder);
+    /// Ends the slices of a pod's sandbox as soon as the daemon does it.
+    pub(crate) fn end(&self, pod: &api::PodSandbox) {
+        if let Ok(uid) = pod.uid.parse() {
+            self.record().end_sandbox(uid, &pod.id);
+            self.changed.notify_one();
         }
     }
 
     /// Ends the slice of a container that is removed, unless a later one has it.
-    ///
-    /// The kubelet keeps the last container of each name as long as the pod.
     pub(crate) fn remove(&self, pod: &api::PodSandbox, container: &api::Container) {
-        let Some(slice) = container::slice_name(pod, container) else { return };
-        let mut holders = self.holders();
-        if holders.get(&slice).is_some_and(|last| last.id == container.id) {
-            holders.remove(&slice);
-            self.ending().insert(Ended::Slice(slice));
+        if let Some(slice) = container::slice_name(pod, container) {
+            self.record().remove(&slice, &container.id);
             self.changed.notify_one();
         }
     }
 
-    /// Ends all slices but these.
-    pub(crate) async fn sweep(&self, kept: &BTreeSet<SliceName>) -> Result<(), DaemonError> {
-        let node = self.daemon.node().await?;
-        let gone =
-            node.slices.iter().filter(|slice| name::pod(slice).is_some() && !kept.contains(&slice.name));
-        self.ending().extend(gone.map(|slice| Ended::Slice(slice.name.clone())));
-        self.changed.notify_one();
-        Ok(())
-    }
-
     /// Ends what has to end. The daemon is read in any case.
     pub(crate) async fn end_pending(&self) -> Result<(), DaemonError> {
-        let _turn = self.turn.lock().await;
         let node = self.daemon.node().await?;
-        let pending = self.ending().clone();
-        for one in pending {
-            for slice in node.slices.iter().filter(|slice| one.includes(slice)) {
-                self.daemon.end(&slice.name, true).await?;
-                self.holders().remove(&slice.name);
-                self.counters.ended();
-                tracing::info!(slice = %slice.name, "ended: its pod is gone");
+        let due = self.record().due(&node.slices);
+        let mut result = Ok(());
+        for (slice, forced) in due {
+            match self.daemon.end(&slice, forced).await {
+                Ok(()) => {
+                    self.counters.ended();
+                    tracing::info!(%slice, "ended: its pod is gone");
+                }
+                Err(DaemonError::Refused(status)) if !forced && status.code() == Code::FailedPrecondition => {
+                    self.record().except(&slice);
+                }
+                Err(error) => result = Err(error),
             }
-            self.ending().remove(&one);
+            self.record().over(&slice);
         }
-        Ok(())
+        result
     }
 
-    fn ending(&self) -> MutexGuard<'_, BTreeSet<Ended>> {
-        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn record(&self) -> MutexGuard<'_, SliceRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn holders(&self) -> MutexGuard<'_, BTreeMap<SliceName, LastContainer>> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+/// A slice that is being made, also if the making is given up half-way.
+struct MakingSlice<'a> {
+    slices: &'a PodSlices,
+    slice: &'a SliceName,
+    container: Option<LastContainer>,
+}
+
+impl<'a> MakingSlice<'a> {
+    fn begin(slices: &'a PodSlices, slice: &'a SliceName) -> Result<Self, ContainerError> {
+        if !slices.record().begin(slice) {
+            return Err(ContainerError::Ending(slice.clone()));
+        }
+        Ok(Self { slices, slice, container: None })
+    }
+}
+
+impl Drop for MakingSlice<'_> {
+    fn drop(&mut self) {
+        self.slices.record().done(self.slice, self.container.take());
     }
 }

@@ -28,6 +28,8 @@ impl VisibleGpus {
     pub(crate) fn of_variables(variables: &[String]) -> Result<Self, BadGpu> {
         let mut values = variables.iter().rev().filter_map(|variable| variable.split_once('='));
         match values.find(|(name, _)| *name == VARIABLE).map(|(_, value)| value) {
+            // NVIDIA's runtime gives all GPUs to images that have this one alone.
+            None if variables.iter().any(|variable| variable.starts_with("CUDA_VERSION=")) => Ok(Self::All),
             None | Some("" | "void" | "none") => Ok(Self::None),
             Some("all") => Ok(Self::All),
             Some(list) => Self::of_list(list),
@@ -61,6 +63,7 @@ mod tests {
             assert_eq!(read(none), Ok(VisibleGpus::None));
         }
         assert_eq!(VisibleGpus::of_variables(&[]), Ok(VisibleGpus::None));
+        assert_eq!(VisibleGpus::of_variables(&["CUDA_VERSION=13.0".into()]), Ok(VisibleGpus::All));
         assert_eq!(read("all"), Ok(VisibleGpus::All));
         let chosen = vec![GpuSelector::Uuid(UUID.parse().unwrap()), GpuSelector::Index(3)];
         assert_eq!(read(&format!("{UUID},3")), Ok(VisibleGpus::Chosen(chosen.clone())));

@@ -54,6 +54,14 @@ pub(crate) enum BadAnnotation {
          nvidia.com/container.NAME.gpus.devices"
     )]
     Count { wanted: u32, chosen: usize },
+    #[error(
+        "annotations of container {0:?} request no memory: add nvidia.com/container.{0}.gpu-memory.request"
+    )]
+    NoMemory(String),
+    #[error("{memory} of the container's own annotation are more than the {fraction} of {FRACTION}")]
+    More { memory: Bytes, fraction: Fraction },
+    #[error("compute {compute} of the container's own annotation is more than the {fraction} of {FRACTION}")]
+    MoreCompute { compute: Permille, fraction: Fraction },
 }
 
 impl WantedPart {
@@ -70,7 +78,14 @@ impl WantedPart {
             None => !matches!(visible, Ok(VisibleGpus::None)),
         };
         let shared = if is_meant { PodAnnotations::read(annotations)? } else { None };
-        let Some((share, memory)) = size(&own, shared.as_ref()) else { return Ok(None) };
+        let Some((share, memory)) = size(&own, shared.as_ref()) else {
+            return if own.any { Err(BadAnnotation::NoMemory(container.to_owned())) } else { Ok(None) };
+        };
+        if let (Share::Fraction(fraction), Some(compute), Some(_)) = (share, own.compute, &shared)
+            && compute > fraction.permille()
+        {
+            return Err(BadAnnotation::MoreCompute { compute, fraction });
+        }
         let gpus = match own.gpus {
             Some(gpus) => gpus,
             None => visible?,
@@ -130,6 +145,8 @@ enum OwnMemory {
 /// gpu-fractioning's annotations, a container's own.
 #[derive(Default)]
 struct OwnAnnotations {
+    /// True if there is one at all.
+    any: bool,
     memory: Option<OwnMemory>,
     compute: Option<Permille>,
     gpus: Option<VisibleGpus>,
@@ -145,6 +162,7 @@ impl OwnAnnotations {
             let Some(field) = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix.as_str())) else {
                 continue;
             };
+            own.any = true;
             match field {
                 "gpu-memory.request" => own.memory = Some(OwnMemory::Bytes(bytes(key, value)?)),
                 "gpu-memory.limit" => limit = Some(OwnMemory::Bytes(bytes(key, value)?)),

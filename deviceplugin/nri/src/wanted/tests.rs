@@ -72,6 +72,10 @@ fn both_families_are_one_request() {
     let request = ("nvidia.com/container.main.gpu-memory.request", "16255Mi");
     let wanted = part(&[("gpu-fraction", "0.5"), request], GPU);
     assert_eq!((wanted.share, wanted.memory), (half(), Some(Bytes::mib(16255))));
+    let portion = |portion| ("nvidia.com/container.main.gpu-compute.portion", portion);
+    assert_eq!(part(&[("gpu-fraction", "0.5"), portion("0.4")], GPU).compute, Permille::try_from(400).ok());
+    let more = read(&[("gpu-fraction", "0.5"), portion("0.6")], GPU);
+    assert!(matches!(more, Err(BadAnnotation::MoreCompute { .. })), "{more:?}");
 }
 
 #[test]
@@ -88,10 +92,14 @@ fn what_cannot_be_enforced_is_refused() {
         ("nvidia.com/container.main.gpu-memory.swap", "1Gi", "not known"),
         ("nvidia.com/container.main.gpu-compute.mode", "fair", "sm-sharing"),
         ("nvidia.com/container.main.gpu-compute.portion", "2", "portion"),
+        ("nvidia.com/container.main.gpu-compute.portion", "0.2", "no memory"),
+        ("nvidia.com/container.main.gpu-compute.mode", "time-slicing", "no memory"),
+        ("nvidia.com/container.main.gpus.devices", "0", "no memory"),
         ("nvidia.com/container.main.gpus.devices", "MIG-1", "no GPU"),
     ] {
         let error = read(&[(key, value)], "all").unwrap_err().to_string();
-        assert!(error.contains(why) && error.contains(key), "{key}={value}: {error}");
+        let named = error.contains(key) || why == "no memory";
+        assert!(error.contains(why) && named, "{key}={value}: {error}");
     }
     assert_eq!(read(&[("gpu-fraction", "0.5"), ("gpu-memory", "1")], GPU), Err(BadAnnotation::Both));
     assert!(matches!(read(&[("gpu-fraction", "0.5")], "MIG-1"), Err(BadAnnotation::Variable(_))));
