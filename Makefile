@@ -15,6 +15,9 @@ KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
 CLUSTER := TRANCHE_STAGE=$(abspath $(STAGE)) tests/cluster/run.sh
 # Crates whose tests run programs of the stage.
 STAGED := e2e stress chaos teams pytorch fakekubelet compat
+# Tests of packages: of the whole workspace by name where all is built, as another selection would be compiled anew.
+TESTS_OF = $(if $(IS_BUILT),--workspace $(call NAMES_OF,$(1)),--tests $(addprefix -p ,$(1)))
+NAMES_OF = $(or $(shell .ci/tests $(1)),$(error .ci/tests has no names))
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
@@ -23,12 +26,12 @@ SHIMS  := preload libcuda libnvml
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
-# Phases that run beside each other share a stage that none of them may write.
+# Phases of `make test` share what its phase `build` made: the stage, and programs and tests of one selection of packages.
 ifdef IS_BUILT
 build:
 else
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace --exclude stress --exclude chaos --exclude teams --exclude pytorch
+	$(CARGO) build --workspace $(if $(WITH_TESTS),--lib --bins --tests --examples,--exclude stress --exclude chaos --exclude teams --exclude pytorch)
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-page tranche-demo tranche-deviceplugin tranche-dradriver tranche-nriplugin workload simgpu) $(STAGE)/bin
@@ -56,7 +59,7 @@ demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 
 	@$(KUBELET) demo
 
 demo-teams: build ## Four teams share sixteen GPUs: they borrow, give back, and divide what is left (simulated)
-	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p teams -- --report target/report/demo-teams.json --svg target/report/demo-teams.svg
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(if $(IS_BUILT),$(TARGET)/debug/teams,$(CARGO) run -q -p teams --) --report target/report/demo-teams.json --svg target/report/demo-teams.svg
 
 demo-torch: build ## Two PyTorch trainings share a GPU at 70 and 30 %, through a full slice, a resize and a killed daemon (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p pytorch -- --report target/report/demo-torch.json --svg target/report/demo-torch.svg
@@ -77,7 +80,7 @@ release: third-party # What is installed
 debug: build third-party # The same from `make build`, for tests
 
 third-party: # Licences and bill of materials of what is shipped of others
-	$(CARGO) run -q -p architecture --example third-party -- $(TARGET)/third-party
+	$(if $(IS_BUILT),$(TARGET)/debug/examples/third-party,$(CARGO) run -q -p architecture --example third-party --) $(TARGET)/third-party
 
 deb: $(BUILT) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3)
 	@rm -rf target/deb/root
@@ -108,11 +111,11 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) kubelet-build $(MAKE) --no-print-directory kubelet-build
 	@$(PHASE) cluster-build $(MAKE) --no-print-directory cluster-build
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
-	@$(PHASE) build $(MAKE) --no-print-directory build
-	@$(PHASE) unit $(MAKE) --no-print-directory unit
-	@$(PHASE) e2e $(MAKE) --no-print-directory e2e
-	@$(PHASE) torch $(MAKE) --no-print-directory torch
-	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script
+	@$(PHASE) build $(MAKE) --no-print-directory build WITH_TESTS=1
+	@$(PHASE) unit $(MAKE) --no-print-directory unit IS_BUILT=1
+	@$(PHASE) e2e $(MAKE) --no-print-directory e2e IS_BUILT=1
+	@$(PHASE) torch $(MAKE) --no-print-directory torch IS_BUILT=1
+	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script IS_BUILT=1
 	@.ci/beside "$(PHASE)" "$(MAKE) --no-print-directory IS_BUILT=1" "arm compat" "kubelet cluster test-boot test-packages demo demo-kubelet demo-teams"
 	@printf '\n'; cat target/report/phases.txt
 
@@ -131,28 +134,24 @@ doc: ## Documentation of the crates in target/doc; a broken link is an error
 
 # Documentation has no code to be tested, which tests/architecture checks: compiling each crate for it takes a minute.
 unit: ## Tests of each crate by itself
-	$(CARGO) build --examples -p tranche-symbols # its tests run them
-	$(CARGO) test --no-fail-fast --tests --workspace $(STAGED:%=--exclude %)
+	$(if $(IS_BUILT),,$(CARGO) build --examples -p tranche-symbols) # its tests run them
+	$(CARGO) test --no-fail-fast --workspace $(if $(IS_BUILT),--lib --bins $(call NAMES_OF,--but $(STAGED)),--tests $(STAGED:%=--exclude %))
 
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p e2e
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p fakekubelet
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p stress
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p chaos
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p teams
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
 	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast --tests -p e2e --test escape
 
 arm: build ## The library on 64-bit Arm, emulated: its own tests, and programs in slices
-	@CARGO="$(CARGO)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
+	@CARGO="$(CARGO)" SELECT="$(if $(IS_BUILT),--workspace,-p e2e)" tests/e2e/tests/arm/run.sh $(abspath $(STAGE)) $(abspath target/arm) $(SHIMS)
 
 torch: build ## PyTorch and JAX in slices of the simulated GPU (fetches 1.2 GB the first time)
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast --tests -p pytorch
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast $(call TESTS_OF,pytorch)
 
 compat: build ## Tests of what other releases rely on, with the programs, the shim and the daemon of the one before
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)
-	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast --tests -p compat
+	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast $(call TESTS_OF,compat)
 
 kubelet: build ## Tests with the device manager of a real kubelet (about a minute; wants Go 1.26)
 	@$(KUBELET) test

@@ -36,4 +36,5 @@ install -m 755 "$built/debug/libfakenvml.so" "$out/sim/libnvidia-ml.so.1"
 for library in cuda nvidia-ml; do
     ln -sf lib$library.so.1 "$out/sim/lib$library-real.so.1"
 done
-TRANCHE_STAGE=$stage TRANCHE_ARM=$out $cargo test --no-fail-fast -p e2e --test arm
+# shellcheck disable=SC2086 # two words
+TRANCHE_STAGE=$stage TRANCHE_ARM=$out $cargo test --no-fail-fast ${SELECT:--p e2e} --test arm
