@@ -137,9 +137,8 @@ unit: ## Tests of each crate by itself
 	$(if $(IS_BUILT),,$(CARGO) build --examples -p tranche-symbols) # its tests run them
 	$(CARGO) test --no-fail-fast --workspace $(if $(IS_BUILT),--lib --bins $(call NAMES_OF,--but $(STAGED)),--tests $(STAGED:%=--exclude %))
 
-# Those of `make arm` want its programs.
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast $(subst --test arm ,,$(call TESTS_OF,e2e fakekubelet stress chaos teams))
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
 	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast --tests -p e2e --test escape
