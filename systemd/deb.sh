@@ -20,9 +20,6 @@ cp -r "$root" "$tree"
 find "$tree" -type d -exec chmod 755 {} +
 rm -f "$tree/usr/lib/tranche/installed"
 cat - "$here/../LICENSE" >"$tree/usr/share/doc/tranche/copyright" <<END
-Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Upstream-Name: tranche
-Files: *
 Copyright: Tranche developers
 License: Apache-2.0
 
