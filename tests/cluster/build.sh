@@ -9,7 +9,7 @@ mkdir -p "$bin"
 # Where Go's own archive puts it; a distribution's may be too old.
 PATH=/usr/local/go/bin:$PATH
 export CGO_ENABLED=0
-# Compilation is most of the time, and a third of it optimisation. The same as in tests/kubelet, which shares packages.
+# Compilation is most of the time, and a quarter of it optimisation (etcd: 122 s of processors with it, 92 without). The same as in tests/kubelet, which shares packages.
 export GOFLAGS="'-gcflags=all=-N -l'"
 
 # Kueue's chart is a part of its module.

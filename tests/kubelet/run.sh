@@ -8,7 +8,7 @@ cd "$(dirname "$0")" || exit 1
 PATH=/usr/local/go/bin:$PATH
 # cgo would only cost time: everything is there without it.
 export CGO_ENABLED=0
-# Compilation is most of the time, and a third of it optimisation. The same as in tests/cluster, which shares packages.
+# Compilation is most of the time, and a quarter of it optimisation (etcd: 122 s of processors with it, 92 without). The same as in tests/cluster, which shares packages.
 export GOFLAGS="'-gcflags=all=-N -l'"
 
 . ../skip.sh
