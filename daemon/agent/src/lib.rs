@@ -18,6 +18,7 @@ mod context;
 mod failure;
 mod faults;
 mod gpu_probe;
+mod gpu_users;
 mod idleness;
 mod jobs;
 mod metrics;

@@ -1,34 +1,34 @@
 //! Snapshot of the node: GPUs, slices and processes at one instant, as the API returns it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use tranche_domain::id::{GpuUuid, HostPid};
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::slice::{Part, ProcessId, Slice};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{
     ComputeState, ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView,
 };
-use tranche_inventory::GpuFacts;
+use tranche_inventory::{GpuFacts, GpuProcess};
 use tranche_shm::DeviceSlot;
 
 use crate::agent::{Agent, Core};
+use crate::gpu_users::{GpuUserKind, GpuUsers};
 use tranche_linux::process;
 use tranche_slices::regions::Protection;
 use tranche_slices::slice_runtime::SliceRuntime;
 
 /// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {
-    let members: BTreeSet<HostPid> = agent
-        .runtimes()
-        .iter()
-        .flat_map(|runtime| runtime.occupants().members.into_values().map(|member| member.pid))
-        .collect();
-    let mut gpus: Vec<GpuView> = agent.gpus.iter().map(|gpu| self::gpu(agent, gpu, &members)).collect();
+    let users = users(agent);
+    let mut unattached = Vec::new();
+    let mut gpus: Vec<GpuView> =
+        agent.gpus.iter().map(|gpu| self::gpu(agent, gpu, &users, &mut unattached)).collect();
     let core = agent.core();
     for view in &mut gpus {
         commitments(&core, view);
     }
     let facts = agent.facts.as_ref();
+    let slices = core.node.slices().values().filter_map(|slice| view_of(agent, &core, slice));
     NodeView {
         daemon_version: env!("CARGO_PKG_VERSION").into(),
         daemon_pid: HostPid::new(std::process::id()),
@@ -39,17 +39,63 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         privileged: agent.is_privileged(),
         compute_enforcement: tranche_timeshare::TECHNIQUE.into(),
         gpus,
-        slices: core.node.slices().values().filter_map(|slice| view_of(agent, &core, slice)).collect(),
+        slices: with_unattached(slices.collect(), unattached),
         waiting: core.waiting.view(&core.node),
         notes: agent.telemetry.conditions.messages().into_iter().chain(agent.audit.notes()).collect(),
     }
 }
 
-/// Facts and state of a GPU as the driver reports them.
-fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView {
+fn users(agent: &Agent) -> GpuUsers {
+    let core = agent.core();
+    let slices = core.node.slices().values();
+    GpuUsers::of(slices.filter_map(|slice| Some((slice, core.live.get(&slice.name)?.as_ref()))))
+}
+
+/// A process of a slice with a whole GPU, without the shim.
+struct Unattached {
+    slice: SliceName,
+    gpu: GpuUuid,
+    process: GpuProcess,
+}
+
+/// Adds processes without the shim to their slices, with what the driver lists for them as used.
+fn with_unattached(mut slices: Vec<SliceView>, unattached: Vec<Unattached>) -> Vec<SliceView> {
+    for Unattached { slice, gpu, process } in unattached {
+        let Some(view) = slices.iter_mut().find(|view| view.name == slice) else { continue };
+        let Some(place) = view.devices.iter().position(|device| device.gpu_uuid == gpu) else { continue };
+        let used = process.used.unwrap_or_default();
+        let device = &mut view.devices[place];
+        device.used = device.used.saturating_add(used);
+        let of_each = vec![Bytes::ZERO; view.devices.len()];
+        let known = view.processes.iter().position(|known| known.pid == process.pid);
+        let at = known.unwrap_or_else(|| {
+            view.processes.push(process_view(process.pid, of_each));
+            view.processes.len() - 1
+        });
+        if let Some(of_device) = view.processes[at].used.get_mut(place) {
+            *of_device = used;
+        }
+    }
+    slices
+}
+
+/// Facts and state of a GPU as the driver reports them. Its processes are foreign, or unattached.
+fn gpu(agent: &Agent, facts: &GpuFacts, users: &GpuUsers, unattached: &mut Vec<Unattached>) -> GpuView {
     let state = agent.driver.state(facts.uuid).unwrap_or_default();
-    let processes = agent.driver.processes(facts.uuid).unwrap_or_default();
-    let foreign = processes.into_iter().filter(|process| !members.contains(&process.pid));
+    let mut foreign = Vec::new();
+    for process in agent.driver.processes(facts.uuid).unwrap_or_default() {
+        match users.classify(facts.uuid, process.pid) {
+            GpuUserKind::Member => {}
+            GpuUserKind::Unattached(slice) => {
+                unattached.push(Unattached { slice, gpu: facts.uuid, process });
+            }
+            GpuUserKind::Foreign => foreign.push(ForeignProcessView {
+                pid: process.pid,
+                command: process::command(process.pid),
+                used: process.used,
+            }),
+        }
+    }
     GpuView {
         index: facts.index,
         uuid: facts.uuid,
@@ -72,13 +118,7 @@ fn gpu(agent: &Agent, facts: &GpuFacts, members: &BTreeSet<HostPid>) -> GpuView 
         power_limit_milliwatts: state.power_limit_milliwatts,
         not_sliceable: None,
         cordon: None,
-        foreign: foreign
-            .map(|process| ForeignProcessView {
-                pid: process.pid,
-                command: process::command(process.pid),
-                used: process.used,
-            })
-            .collect(),
+        foreign,
         faults: agent.faults.of(facts.uuid),
     }
 }
@@ -127,7 +167,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         pod: slice.pod.clone(),
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
-        processes: held.into_iter().map(|(id, used)| process_view(id, used)).collect(),
+        processes: held.into_iter().map(|(id, used)| process_view(id.pid, used)).collect(),
         idle_ms: agent
             .idleness
             .idle(&slice.name)
@@ -163,13 +203,8 @@ fn devices(
     parts.map(view).collect()
 }
 
-fn process_view(id: ProcessId, used: Vec<Bytes>) -> ProcessView {
-    ProcessView {
-        pid: id.pid,
-        inner_pid: process::inner_pid(id.pid),
-        command: process::command(id.pid),
-        used,
-    }
+fn process_view(pid: HostPid, used: Vec<Bytes>) -> ProcessView {
+    ProcessView { pid, inner_pid: process::inner_pid(pid), command: process::command(pid), used }
 }
 
 /// Enforcement tier of a slice, and a sentence on its limits.

@@ -247,7 +247,7 @@ pub struct SliceView {
     pub owner_uid: u32,
     /// Time of creation, in milliseconds since the Unix epoch.
     pub created_unix_ms: u64,
-    /// Processes that are attached now.
+    /// Processes that are attached now, and those without the shim in a pod with a whole GPU.
     pub processes: Vec<ProcessView>,
     /// Processes whose descendants may attach.
     pub root_pids: Vec<HostPid>,

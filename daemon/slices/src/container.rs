@@ -32,17 +32,7 @@ impl Container {
     /// Parses `/proc/PID/cgroup`: lines of number, controllers and path, separated by colons. Where both versions are
     /// mounted, the container may be in either.
     fn parse(text: &str) -> Option<Self> {
-        let entries = || {
-            text.lines().filter_map(|line| {
-                let mut parts = line.splitn(3, ':').skip(1);
-                Some((parts.next()?, without_leaf(parts.next()?)))
-            })
-        };
-        let unified = entries().filter(|(controllers, _)| controllers.is_empty());
-        let others = HIERARCHIES.into_iter().flat_map(|wanted| {
-            entries().filter(move |(controllers, _)| controllers.split(',').any(|name| name == wanted))
-        });
-        let mut paths = unified.chain(others).map(|(_, path)| path).filter(|path| is_below_the_root(path));
+        let mut paths = paths(text).into_iter().map(without_leaf).filter(|path| is_below_the_root(path));
         let first = paths.next()?;
         // A path with a container id is preferred to one that only distinguishes a part of the machine.
         let named = std::iter::once(first).chain(paths).find_map(|path| up_to(path, holds_id));
@@ -50,6 +40,21 @@ impl Container {
         let named = named.or_else(|| up_to(first, |part| part.ends_with(".service")));
         Some(Self(named.unwrap_or(first).to_owned()))
     }
+}
+
+/// Paths of `/proc/PID/cgroup` in the hierarchies that distinguish containers: version 2, then those of version 1.
+pub(crate) fn paths(text: &str) -> Vec<&str> {
+    let entries = || {
+        text.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            Some((parts.next()?, parts.next()?))
+        })
+    };
+    let unified = entries().filter(|(controllers, _)| controllers.is_empty());
+    let others = HIERARCHIES.into_iter().flat_map(|wanted| {
+        entries().filter(move |(controllers, _)| controllers.split(',').any(|name| name == wanted))
+    });
+    unified.chain(others).map(|(_, path)| path).collect()
 }
 
 /// Removes the cgroup into which a process was moved for its slice, and everything beneath it.

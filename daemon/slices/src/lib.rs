@@ -6,6 +6,7 @@
 
 pub mod attach;
 pub mod container;
+pub mod pod_cgroup;
 pub mod reaper;
 pub mod regions;
 mod shares;

@@ -15,6 +15,7 @@ use super::Agent;
 use super::cordon::user;
 use crate::access::Caller;
 use crate::failure::RequestFailure;
+use crate::gpu_users::{GpuUserKind, GpuUsers};
 
 /// Pause between two checks.
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
@@ -158,13 +159,22 @@ fn remaining_on(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let slices = core.node.slices_on(gpu.uuid);
     let mut there: Vec<_> =
         slices.map(|name| named(Some(name.clone()), of(name).unwrap_or_default())).collect();
+    let live = core.node.slices().values();
+    let users = GpuUsers::of(live.filter_map(|slice| Some((slice, core.live.get(&slice.name)?.as_ref()))));
     drop(core);
     let members: BTreeSet<HostPid> =
         agent.runtimes().iter().flat_map(|runtime| runtime.occupants().pids()).collect();
     // A GPU that does not answer counts as unused.
     let processes = agent.driver.processes(gpu.uuid).unwrap_or_default();
-    let foreign = processes.into_iter().map(|process| process.pid);
-    let foreign: Vec<_> = foreign.filter(|pid| !members.contains(pid)).collect();
+    let mut foreign = Vec::new();
+    for pid in processes.into_iter().map(|process| process.pid).filter(|pid| !members.contains(pid)) {
+        let slice = match users.classify(gpu.uuid, pid) {
+            GpuUserKind::Unattached(slice) => Some(slice),
+            GpuUserKind::Member | GpuUserKind::Foreign => None,
+        };
+        let its = there.iter_mut().find(|view| slice.is_some() && view.slice == slice);
+        its.map_or(&mut foreign, |view| &mut view.pids).push(pid);
+    }
     there.extend((!foreign.is_empty()).then(|| named(None, foreign)));
     there
 }

@@ -1,6 +1,5 @@
 //! Metrics of GPUs: commitments, the driver's figures, and the use by all slices.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use tranche_domain::id::{GpuUuid, HostPid};
@@ -11,6 +10,7 @@ use super::copied::{Copied, Promised};
 use super::labels::{and, label, share};
 use crate::agent::Agent;
 use crate::gpu_probe;
+use crate::gpu_users::{GpuUserKind, GpuUsers};
 
 /// The driver's last figures; empty for a GPU that never answered.
 pub(super) struct GpuSample<'a> {
@@ -35,21 +35,16 @@ pub(super) fn write(
 /// Queries the driver about all GPUs.
 pub(super) fn look<'a>(agent: &'a Agent, core: &Copied) -> Vec<GpuSample<'a>> {
     let uuids: Vec<GpuUuid> = agent.gpus.iter().map(|facts| facts.uuid).collect();
-    let (mut seen, members) = (agent.gpu_probe.query(&agent.driver, &uuids), members(core));
-    let of =
-        |facts: &'a GpuFacts| GpuSample::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &members);
+    let mut seen = agent.gpu_probe.query(&agent.driver, &uuids);
+    let users = GpuUsers::of(core.slices.iter().map(|(slice, runtime)| (slice, runtime.as_ref())));
+    let of = |facts: &'a GpuFacts| GpuSample::of(facts, seen.remove(&facts.uuid).unwrap_or_default(), &users);
     agent.gpus.iter().map(of).collect()
 }
 
-fn members(core: &Copied) -> BTreeSet<HostPid> {
-    let of =
-        |runtime: &tranche_slices::slice_runtime::SliceRuntime| runtime.occupants().members.into_values();
-    core.slices.iter().flat_map(|(_, runtime)| of(runtime)).map(|member| member.pid).collect()
-}
-
 impl<'a> GpuSample<'a> {
-    fn of(facts: &'a GpuFacts, last: gpu_probe::GpuStatus, members: &BTreeSet<HostPid>) -> Self {
-        let foreign = |users: &Vec<HostPid>| users.iter().filter(|pid| !members.contains(pid)).count();
+    fn of(facts: &'a GpuFacts, last: gpu_probe::GpuStatus, users: &GpuUsers) -> Self {
+        let is_foreign = |pid: &&HostPid| users.classify(facts.uuid, **pid) == GpuUserKind::Foreign;
+        let foreign = |listed: &Vec<HostPid>| listed.iter().filter(is_foreign).count();
         Self { facts, foreign: last.users.as_ref().map(foreign), last }
     }
 
