@@ -7,6 +7,7 @@
 
 pub mod allocate;
 pub mod bundle;
+mod checkpoint;
 pub mod config;
 pub mod device;
 pub mod health;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tranche_domain::pod::PodContainer;
+use tranche_domain::pod::{PodContainer, PodUid};
 use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
 
 use crate::allocate::Refusal;
 use crate::bundle::Bundle;
+use crate::checkpoint;
 use crate::config::Config;
 use crate::device::DeviceId;
 use crate::profile::ProfileName;
@@ -35,25 +36,37 @@ impl Owner {
     }
 }
 
-/// Container of each allocated device.
+/// Container of each allocated device, and the pod's uid as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owners(BTreeMap<DeviceId, Owner>);
+pub(crate) struct Owners {
+    containers: BTreeMap<DeviceId, Owner>,
+    pods: BTreeMap<DeviceId, PodUid>,
+}
 
 impl Owners {
     /// Devices that the kubelet lists as allocated.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &DeviceId> {
-        self.0.keys()
+        self.containers.keys()
     }
 
     /// Container of a slice's devices, if the kubelet lists it.
     pub(crate) fn of(&self, bundle: &Bundle) -> Option<PodContainer> {
-        bundle.devices().iter().find_map(|device| self.0.get(device))?.label()
+        let label = bundle.devices().iter().find_map(|device| self.containers.get(device))?.label()?;
+        Some(PodContainer { uid: self.pod(bundle), ..label })
+    }
+
+    /// Uid of the pod that has all of a slice's devices.
+    fn pod(&self, bundle: &Bundle) -> Option<PodUid> {
+        let mut pods = bundle.devices().iter().map(|device| self.pods.get(device));
+        let first = pods.next()??;
+        pods.all(|other| other == Some(first)).then(|| first.clone())
     }
 
     /// Error if the container with these devices also has devices of another profile.
     pub(crate) fn mixture(&self, profile: &ProfileName, devices: &[String]) -> Option<Refusal> {
-        let owner = devices.iter().find_map(|text| self.0.get(&text.parse().ok()?))?;
-        let other = self.0.iter().find(|(device, has)| *has == owner && device.profile != *profile)?.0;
+        let owner = devices.iter().find_map(|text| self.containers.get(&text.parse().ok()?))?;
+        let is_other = |(device, has): &(&DeviceId, &Owner)| *has == owner && device.profile != *profile;
+        let other = self.containers.iter().find(is_other)?.0;
         let (one, other) = (profile.clone(), other.profile.clone());
         Some(Refusal::SeveralProfiles { container: owner.to_string(), one, other })
     }
@@ -64,11 +77,16 @@ pub(crate) async fn list(config: &Config) -> Result<Owners, SocketError> {
     let answer = socket::ask(&config.pod_resources_socket, |channel| async move {
         PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await
     });
-    Ok(owners(config, answer.await?))
+    let answer = answer.await?;
+    Ok(owners(config, answer, &checkpoint::pods(&config.kubelet_dir)))
 }
 
-fn owners(config: &Config, answer: ListPodResourcesResponse) -> Owners {
-    let mut owners = BTreeMap::new();
+fn owners(
+    config: &Config,
+    answer: ListPodResourcesResponse,
+    uids: &BTreeMap<(String, String), PodUid>,
+) -> Owners {
+    let mut containers = BTreeMap::new();
     for pod in answer.pod_resources {
         for container in pod.containers {
             let owner = || Owner {
@@ -79,10 +97,12 @@ fn owners(config: &Config, answer: ListPodResourcesResponse) -> Owners {
             let ids = container.devices.iter().flat_map(|devices| {
                 devices.device_ids.iter().filter_map(|id| ours(config, &devices.resource_name, id))
             });
-            owners.extend(ids.map(|device| (device, owner())));
+            containers.extend(ids.map(|device| (device, owner())));
         }
     }
-    Owners(owners)
+    let uid = |device: &DeviceId| uids.get(&(config.resource(&device.profile), device.to_string()));
+    let pods = containers.keys().filter_map(|device| Some((device.clone(), uid(device)?.clone()))).collect();
+    Owners { containers, pods }
 }
 
 /// Parses a device of this plugin; devices of profiles no longer configured are included.
@@ -104,10 +124,11 @@ mod tests {
             |container: &str| Owner { namespace: "n".into(), pod: "p".into(), container: container.into() };
         let devices =
             [(device(0, "gpu-50", 0), "a"), (device(1, "gpu-50", 0), "a"), (device(0, "gpu-30", 0), "b")];
-        let mut owners = Owners(devices.into_iter().map(|(device, name)| (device, owner(name))).collect());
+        let containers = devices.into_iter().map(|(device, name)| (device, owner(name))).collect();
+        let mut owners = Owners { containers, ..Owners::default() };
         let (half, asked) = ("gpu-50".parse().unwrap(), [device(0, "gpu-50", 0).to_string()]);
         assert_eq!(owners.mixture(&half, &asked), None);
-        owners.0.insert(device(2, "gpu-30", 0), owner("a"));
+        owners.containers.insert(device(2, "gpu-30", 0), owner("a"));
         let refused = owners.mixture(&half, &asked).unwrap().to_string();
         assert!(refused.starts_with("container n/p/a asks for gpu-50 and gpu-30"), "{refused}");
     }
@@ -130,9 +151,12 @@ mod tests {
             ..Default::default()
         };
         let pod = PodResources { name: "p".into(), namespace: "n".into(), containers: vec![container] };
-        let owners = owners(&config(USUAL), ListPodResourcesResponse { pod_resources: vec![pod] });
+        let uids = ["gpu-50", "gpu-30"].map(|name| ((format!("tranche.dev/{name}"), half.to_string()), "u"));
+        let uids = uids.into_iter().map(|(key, uid)| (key, uid.parse().unwrap())).collect();
+        let owners = owners(&config(USUAL), ListPodResourcesResponse { pod_resources: vec![pod] }, &uids);
+        assert_eq!(owners.pods, BTreeMap::from([(half.clone(), "u".parse().unwrap())]));
         let told: Vec<_> =
-            owners.0.iter().map(|(device, owner)| (device.clone(), owner.to_string())).collect();
+            owners.containers.iter().map(|(device, owner)| (device.clone(), owner.to_string())).collect();
         assert_eq!(told, [(half, "n/p/c".into())]);
     }
 }

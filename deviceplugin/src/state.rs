@@ -32,10 +32,15 @@ pub(crate) struct ManagerState {
 }
 
 impl ManagerState {
+    /// Slices that the daemon has without their pod, or without its uid although that is known.
     pub(crate) fn unlabelled(&self) -> impl Iterator<Item = (&SliceName, PodContainer)> {
         let slices = self.headroom.slices.keys();
         let owned = slices.filter_map(|bundle| Some((bundle.slice(), self.owners.of(bundle)?)));
-        owned.filter(|(name, pod)| self.labels.get(*name) != Some(pod))
+        owned.filter(|(name, pod)| {
+            let label = self.labels.get(*name);
+            let is_same = label.is_some_and(|label| label.to_string() == pod.to_string());
+            !is_same || pod.uid.is_some() && label.is_some_and(|label| label.uid != pod.uid)
+        })
     }
 
     /// Records broken GPUs, and holds back those that were broken within `recovery`.
