@@ -16,7 +16,8 @@ from chart import Chart
 from cluster import TREE
 from waiting import Failed
 
-CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.claims_of_several_gpus,
+CLAIMS = [claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.whole_gpu_has_its_processes,
+          claims.claims_of_several_gpus,
           claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
           claims.claims_are_prepared_in_time, claims.lost_gpu_is_tainted]
 ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,

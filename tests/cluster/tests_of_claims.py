@@ -1,5 +1,6 @@
 """What pods get of GPUs by resource claims."""
 
+import json
 import time
 
 import pods
@@ -91,6 +92,29 @@ def claims_end(bed):
     bed.expect(seconds < 1, f"slices were gone {seconds:.2f} s after the last pod")
     ended(bed, *names, *(f"whole-{number}" for number in range(6)))
     bed.expect(not bed.chart.slices(), f"slices are left: {bed.chart.slices()}")
+
+
+def whole_gpu_has_its_processes(bed):
+    """A program with a whole GPU, without the shim, is shown in its slice, and taints no GPU."""
+    def shows():
+        node = json.loads(bed.chart.tranche(bed.node, "smi", "--json"))
+        processes = [process for one in node["slices"] for process in one["processes"]]
+        return node if len(processes) == 1 and not any(gpu["foreign"] for gpu in node["gpus"]) else None
+
+    # The simulated driver shows every GPU to a program without the shim, which works on the first.
+    first = part("alone", 1000)
+    first["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": f"device.attributes['{DRIVER}'].index == 0"}}]
+    bed.api.create(first)
+    bed.api.create(pods.pod("alone", pods.WORK.format(beyond="1Gi"), claims=["alone"]))
+    pods.runs(bed.api, "alone")
+    pods.report(bed.api, "alone")
+    node = until("the program in its slice", shows)
+    [slice_] = node["slices"]
+    [process] = slice_["processes"]
+    bed.say(f"the slice of pod {slice_['pod']['name']} has {process['command']} with {process['used'][0] >> 20} MiB")
+    bed.expect(process["used"][0] >= 1 << 30, f"1 GiB is allocated, and {process['used']} is shown")
+    ended(bed, "alone")
 
 
 def claims_of_several_gpus(bed):

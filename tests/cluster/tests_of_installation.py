@@ -1,5 +1,6 @@
 """Other values of the chart, and nodes without a driver."""
 
+import json
 import time
 
 import pods
@@ -49,8 +50,23 @@ def labels(bed):
         bed.expect(len(found) == len(lines), f"two labels have one name: {lines}")
         bed.expect(found["tranche.dev/gpu.count"] == "1", "the profile's count")
         bed.expect("8" in [found.get(f"tranche.dev/{name}") for name in ("gpus", "gpu-count")], "the GPUs' count")
+        whole_gpu(bed)
     finally:
         bed.chart.uninstall()
+
+
+def whole_gpu(bed):
+    """A program with a whole GPU, without the shim, is shown in its slice as soon as the plugin knows the pod's uid."""
+    bed.api.create(pods.working("alone", "gpu"))
+    pods.runs(bed.api, "alone")
+    pods.report(bed.api, "alone")
+
+    def shows():
+        node = json.loads(bed.chart.tranche(bed.node, "smi", "--json"))
+        return [len(one["processes"]) for one in node["slices"]] == [1] and not any(one["foreign"] for one in node["gpus"])
+
+    until("the program in its slice", shows)
+    pods.ends(bed.api, "alone")
 
 
 def dynamic(bed):

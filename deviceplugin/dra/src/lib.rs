@@ -12,6 +12,7 @@ mod config;
 mod device;
 mod driver;
 mod endpoint;
+mod labels;
 mod metrics;
 mod orphans;
 mod parameters;

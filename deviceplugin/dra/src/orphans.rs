@@ -1,20 +1,15 @@
-//! Slices that no claim has any more, and pods of those that one has.
+//! Slices that no claim has any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::ListParams;
 use tranche_domain::id::SliceName;
-use tranche_domain::pod::PodContainer;
-use tranche_domain::view::NodeView;
-use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
-use tranche_kubelet::podresources::{ListPodResourcesRequest, ListPodResourcesResponse};
-use tranche_kubelet::socket;
 use tranche_rpc::DaemonError;
 
 use crate::claim;
-use crate::driver::{CDI_KIND, DraDriver};
+use crate::driver::DraDriver;
 
 /// Claims of one answer.
 const PAGE: u32 = 500;
@@ -73,47 +68,4 @@ fn has_our_device(driver: &DraDriver, claim: &ResourceClaim) -> bool {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
     results.into_iter().flatten().any(|result| result.pool == driver.config.node)
-}
-
-/// Sets the pods of slices that have none, as the kubelet lists them.
-pub(crate) async fn label(driver: &DraDriver, node: &NodeView) {
-    let unlabelled = node.slices.iter().filter(|slice| slice.pod.is_none());
-    let unlabelled: Vec<_> = unlabelled.filter(|slice| claim::uid(&slice.name).is_some()).collect();
-    if unlabelled.is_empty() {
-        return;
-    }
-    let path = driver.config.pod_resources_socket();
-    let listed = socket::ask(&path, |channel| async move {
-        PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await
-    });
-    let pods = match listed.await {
-        Ok(answer) => pods(&answer),
-        Err(error) => return tracing::debug!(%error, "the kubelet does not list its pods"),
-    };
-    for slice in unlabelled {
-        if let Some(pod) = pods.get(&slice.name)
-            && let Err(error) = driver.daemon.label(&slice.name, pod.clone()).await
-        {
-            tracing::debug!(slice = %slice.name, %error, "cannot be labelled yet");
-        }
-    }
-}
-
-/// First container of each slice.
-fn pods(answer: &ListPodResourcesResponse) -> BTreeMap<SliceName, PodContainer> {
-    let mut pods = BTreeMap::new();
-    for pod in &answer.pod_resources {
-        for container in &pod.containers {
-            let resources = container.dynamic_resources.iter().flat_map(|claim| &claim.claim_resources);
-            let devices = resources.flat_map(|resource| &resource.cdi_devices);
-            let slices = devices.filter_map(|device| device.name.strip_prefix(CDI_KIND)?.parse().ok());
-            let label = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
-            if let Ok(label) = label.parse::<PodContainer>() {
-                for slice in slices {
-                    pods.entry(slice).or_insert_with(|| label.clone());
-                }
-            }
-        }
-    }
-    pods
 }

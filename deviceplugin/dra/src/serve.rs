@@ -22,6 +22,7 @@ use crate::config::DriverConfig;
 use crate::device;
 use crate::driver::DraDriver;
 use crate::endpoint::ServedSocket;
+use crate::labels;
 use crate::metrics::DriverFigures;
 use crate::orphans;
 use crate::pool::{self, PoolPart};
@@ -187,7 +188,7 @@ impl LookState {
         if is_due(self.swept, ORPHANS) {
             self.sweep().await;
         }
-        orphans::label(&self.driver, node).await;
+        labels::set(&self.driver, node).await;
     }
 
     async fn publish(&mut self, node: &NodeView) {
