@@ -1,12 +1,14 @@
 //! The driver: carries out what the kubelet wants done with claims.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tranche_domain::id::SliceName;
+use tranche_domain::id::{GpuUuid, SliceName};
+use tranche_domain::units::Bytes;
 use tranche_domain::view::{NodeView, SliceView};
 use tranche_kubelet::dra as api;
 use tranche_rpc::{Daemon, DaemonError};
@@ -15,6 +17,7 @@ use crate::claim::{self, BadClaim, ClaimPart, OwnPool};
 use crate::config::DriverConfig;
 use crate::device;
 use crate::metrics::DriverCounters;
+use crate::turns::ClaimTurns;
 
 /// Prefix of the CDI device of a slice; the daemon writes its description.
 pub(crate) const CDI_KIND: &str = "tranche.dev/slice=";
@@ -29,7 +32,9 @@ pub(crate) struct DraDriver {
     /// Wakes the main loop, which then reads everything again.
     pub(crate) changed: Notify,
     /// Held while slices are made or ended.
-    pub(crate) turn: Mutex<()>,
+    pub(crate) turns: ClaimTurns,
+    /// Memory of the node's GPUs, as the daemon last listed them.
+    capacities: Mutex<BTreeMap<GpuUuid, Bytes>>,
 }
 
 /// Client of the API server, which has no text form.
@@ -77,7 +82,8 @@ impl DraDriver {
             client: DebugClient(client),
             counters: Arc::new(DriverCounters::new()),
             changed: Notify::new(),
-            turn: Mutex::new(()),
+            turns: ClaimTurns::default(),
+            capacities: Mutex::default(),
             config,
         }
     }
@@ -99,16 +105,37 @@ impl DraDriver {
 
     async fn try_to_prepare(&self, claim: &api::Claim) -> Result<Vec<api::Device>, ClaimError> {
         let object = self.read(claim).await?;
-        let _turn = self.turn.lock().await;
-        let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
-        let node = self.daemon.node().await.map_err(failed)?;
+        let _turn = self.turns.at(&claim.uid).await;
+        let capacities = self.capacities(claim).await?;
         let scope =
             OwnPool { driver: &self.config.driver, pool: &self.config.node, profiles: &self.config.profiles };
-        let capacities = node.gpus.iter().map(|gpu| (gpu.uuid, device::memory(gpu))).collect();
         let parts = claim::parts(&object, scope, &capacities)
             .map_err(|cause| ClaimError::Bad { claim: named(claim), cause })?;
-        self.make(claim, &parts, &node).await?;
+        self.make(claim, &parts).await?;
         Ok(parts.iter().flat_map(|part| self.devices(part)).collect())
+    }
+
+    /// Takes the memory of the node's GPUs from a view of the daemon. One without any GPU is of a daemon without a driver.
+    pub(crate) fn observe(&self, node: &NodeView) {
+        if node.gpus.is_empty() {
+            return;
+        }
+        *self.known() = node.gpus.iter().map(|gpu| (gpu.uuid, device::memory(gpu))).collect();
+    }
+
+    /// Memory of the node's GPUs, which is constant as long as the daemon runs.
+    async fn capacities(&self, claim: &api::Claim) -> Result<BTreeMap<GpuUuid, Bytes>, ClaimError> {
+        let known = self.known().clone();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let node = self.daemon.node().await;
+        self.observe(&node.map_err(|cause| ClaimError::Daemon { claim: named(claim), cause })?);
+        Ok(self.known().clone())
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, Bytes>> {
+        self.capacities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The claim as the API server has it now, and not as a cache had it.
@@ -121,9 +148,9 @@ impl DraDriver {
         same.ok_or_else(|| ClaimError::Replaced { claim: named(claim) })
     }
 
-    async fn make(&self, claim: &api::Claim, parts: &[ClaimPart], node: &NodeView) -> Result<(), ClaimError> {
+    async fn make(&self, claim: &api::Claim, parts: &[ClaimPart]) -> Result<(), ClaimError> {
         for part in parts {
-            if let Err(error) = self.make_part(claim, part, node).await {
+            if let Err(error) = self.make_part(claim, part).await {
                 self.take_back(parts).await;
                 return Err(error);
             }
@@ -131,24 +158,26 @@ impl DraDriver {
         Ok(())
     }
 
-    async fn make_part(
-        &self,
-        claim: &api::Claim,
-        part: &ClaimPart,
-        node: &NodeView,
-    ) -> Result<(), ClaimError> {
+    /// Makes a slice, without a look at the node before: the daemon refuses one that is there already.
+    async fn make_part(&self, claim: &api::Claim, part: &ClaimPart) -> Result<(), ClaimError> {
+        let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
+        let refusal = match self.daemon.make(part.slice_request()).await {
+            Ok(()) => return Ok(()),
+            Err(refusal @ DaemonError::Refused(_)) => refusal,
+            Err(error) => return Err(failed(error)),
+        };
+        let node = self.daemon.node().await.map_err(failed)?;
         match node.slices.iter().find(|slice| slice.name == part.slice) {
-            Some(slice) if has_gpus_of(slice, part) => return Ok(()),
+            Some(slice) if has_gpus_of(slice, part) => Ok(()),
             // Left of an earlier allocation of the same claim, whose end was never requested.
             Some(_) => {
                 let ended = self.daemon.end(&part.slice, false).await;
                 ended
                     .map_err(|_| ClaimError::Elsewhere { claim: named(claim), slice: part.slice.clone() })?;
+                self.daemon.make(part.slice_request()).await.map_err(failed)
             }
-            None => {}
+            None => Err(failed(refusal)),
         }
-        let made = self.daemon.make(part.slice_request()).await;
-        made.map_err(|cause| ClaimError::Daemon { claim: named(claim), cause })
     }
 
     /// Ends the slices of a claim that is not prepared after all.
@@ -187,7 +216,7 @@ impl DraDriver {
 
     async fn try_to_unprepare(&self, claim: &api::Claim) -> Result<(), ClaimError> {
         let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
-        let _turn = self.turn.lock().await;
+        let _turn = self.turns.at(&claim.uid).await;
         let node = self.daemon.node().await.map_err(failed)?;
         for slice in node.slices.iter().filter(|slice| claim::uid(&slice.name) == Some(&claim.uid)) {
             self.daemon.end(&slice.name, true).await.map_err(failed)?;

@@ -22,6 +22,7 @@ mod publisher;
 mod quantity;
 mod serve;
 mod service;
+mod turns;
 
 #[cfg(test)]
 mod testing;

@@ -25,28 +25,34 @@ pub(crate) enum SweepError {
 
 /// Ends slices whose claims are gone, or were given to another node.
 ///
-/// No claim is prepared meanwhile, and slices are read before the claims: a claim of each of them was there.
+/// No claim is prepared while they end. Work on claims is held up only if there is something to end.
 pub(crate) async fn end(driver: &DraDriver) -> Result<(), SweepError> {
-    let _turn = driver.turn.lock().await;
-    let node = driver.daemon.node().await?;
-    let slices: Vec<_> = node.slices.iter().filter(|slice| claim::uid(&slice.name).is_some()).collect();
-    if slices.is_empty() {
+    if orphaned(driver).await?.is_empty() {
         return Ok(());
     }
-    let claims = claims(driver).await?;
-    let orphaned = |name: &SliceName| claim::uid(name).is_some_and(|uid| !claims.contains(uid));
-    for slice in slices.into_iter().filter(|slice| orphaned(&slice.name)) {
-        match driver.daemon.end(&slice.name, false).await {
+    let _turn = driver.turns.at_all().await;
+    for slice in orphaned(driver).await? {
+        match driver.daemon.end(&slice, false).await {
             Ok(()) => {
                 driver.counters.orphan();
-                tracing::info!(slice = %slice.name, "ended: its claim is gone");
+                tracing::info!(%slice, "ended: its claim is gone");
             }
-            Err(error) => {
-                tracing::warn!(slice = %slice.name, %error, "its claim is gone, and it cannot be ended");
-            }
+            Err(error) => tracing::warn!(%slice, %error, "its claim is gone, and it cannot be ended"),
         }
     }
     Ok(())
+}
+
+/// Slices whose claims are gone. Slices are read before the claims: a claim of each of them was there.
+async fn orphaned(driver: &DraDriver) -> Result<Vec<SliceName>, SweepError> {
+    let slices = driver.daemon.node().await?.slices.into_iter().map(|slice| slice.name);
+    let slices: Vec<_> = slices.filter(|name| claim::uid(name).is_some()).collect();
+    if slices.is_empty() {
+        return Ok(slices);
+    }
+    let claims = claims(driver).await?;
+    let has_claim = |name: &SliceName| claim::uid(name).is_some_and(|uid| claims.contains(uid));
+    Ok(slices.into_iter().filter(|name| !has_claim(name)).collect())
 }
 
 /// Uids of the claims that have a device of this node's pool, of a driver with any name.

@@ -182,6 +182,7 @@ impl LookState {
     }
 
     async fn take(&mut self, node: &NodeView, now: Duration) {
+        self.driver.observe(node);
         self.conditions.observe(node, |gpu| self.driver.config.is_ours(gpu), now);
         self.tell_health();
         self.publish(node).await;

@@ -244,3 +244,47 @@ async fn double_promises_never_exceed_a_gpu() {
     assert!(prepared > claims / 10 && refused > claims / 10, "{prepared} prepared, {refused} refused");
     assert!(lab.node.smi().slices.is_empty(), "slices are left");
 }
+
+/// Twenty claims at a time (`AT_A_TIME`), each prepared and unprepared: the times as the kubelet sees them, which are printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn claims_are_prepared_in_time() {
+    let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());
+    let (claims, at_a_time) = (number("CLAIMS", 200), number("AT_A_TIME", 20));
+    let lab = Arc::new(Lab::new().await);
+    let devices = lab.devices();
+    let mut workers = Vec::new();
+    for worker in 0..at_a_time {
+        let (lab, mut kubelet) = (Arc::clone(&lab), lab.kubelet().await);
+        let device = devices[usize::try_from(worker).unwrap() % GPUS].clone();
+        workers.push(tokio::spawn(async move {
+            let mut times = Vec::new();
+            for number in (worker..claims).step_by(usize::try_from(at_a_time).unwrap()) {
+                let (name, uid) = (format!("c{number}"), uid(number));
+                lab.api.allocate(&name, &uid, &[(&device, V100_MIB / 8, 125)]);
+                let begun = Instant::now();
+                kubelet.prepare(&name, &uid).await.unwrap();
+                times.push(begun.elapsed());
+                kubelet.unprepare(&name, &uid).await.unwrap();
+                lab.api.forget(&name);
+            }
+            times
+        }));
+    }
+    let mut times = Vec::new();
+    for worker in workers {
+        times.extend(worker.await.unwrap());
+    }
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "{} claims, {at_a_time} at a time: p50 {:.1?}, p90 {:.1?}, p99 {:.1?}, longest {:.1?}; load {}",
+        times.len(),
+        at(50),
+        at(90),
+        at(99),
+        at(100),
+        load.split(' ').next().unwrap_or_default()
+    );
+    assert!(at(99) < Duration::from_secs(5), "claims are prepared slowly: p99 {:?}", at(99));
+}
