@@ -8,6 +8,7 @@ import tests_of_annotations as annotations
 import tests_of_claims as claims
 import tests_of_counting as counting
 import tests_of_installation as installation
+import tests_of_moving as moving
 import tests_of_restarts as restarts
 import tests_of_slices as slices
 import tests_of_teams as with_kueue
@@ -34,7 +35,7 @@ TWO_NODES = [two.claims_two_nodes, with_kueue.kueue_teams_claims, with_kueue.kue
 ALL = [slices.installs, slices.shares, slices.waits_for_room, slices.ends_at_release, slices.recovers,
        restarts.kubelet_restarts, restarts.power_cut,
        installation.labels, installation.dynamic, installation.default_runtime, installation.no_driver,
-       *CLAIMS, *ANNOTATIONS, *TWO_NODES]
+       *CLAIMS, moving.moving, moving.moving_rules, *ANNOTATIONS, *TWO_NODES]
 # Known defects, by the test that shows each. A test here that passes is a failure, so that the table stays true.
 KNOWN = {
     "kueue_preempts_least": "Kueue 0.15 takes the newest jobs first, whatever their size, until a queue no longer borrows: b falls below its quota, "

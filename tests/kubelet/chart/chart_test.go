@@ -228,6 +228,32 @@ func TestTheDraDriverReadsClaimsAndWritesItsOwnNodesGpus(t *testing.T) {
 	}
 }
 
+func TestPodsAreChangedOnlyWhereItIsEnabled(t *testing.T) {
+	if plain := rendered(t, ""); plain.Compatibility != nil || plain.CompatibilityBinding != nil {
+		t.Error("pods are changed, and nobody enabled it")
+	}
+	for _, values := range []string{
+		"compatibility: {enabled: true, gpuMemoryMiB: 16384}",
+		"compatibility: {enabled: true, gpuMemoryMiB: 16384, plain: gpu-20, namespaceSelector: {matchLabels: {team: a}}}",
+		"compatibility: {enabled: true, gpuMemoryMiB: 81559, plain: whole}\ndevicePlugin: {enabled: false}\n" +
+			"dra: {enabled: true, profiles: [{name: whole, fraction: 1}, {name: a, fraction: 0.08}]}",
+	} {
+		objects := rendered(t, values)
+		if objects.CompatibilityBinding.Spec.PolicyName != objects.Compatibility.Name {
+			t.Errorf("%s: the binding is of another policy", values)
+		}
+	}
+	for values, why := range map[string]string{
+		"compatibility: {enabled: true}":                                                                        "gpuMemoryMiB",
+		"compatibility: {enabled: true, gpuMemoryMiB: 1, plain: gpu-33}":                                        "gpu-33",
+		"compatibility: {enabled: true, gpuMemoryMiB: 1}\ndevicePlugin: {enabled: false}\ndra: {enabled: true}": "profiles",
+	} {
+		if _, err := Render(values); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
 func TestTheRuntimesPluginHasSocketsAndNoToken(t *testing.T) {
 	objects := rendered(t, "nri: {enabled: true}")
 	set := objects.DaemonSets["nriplugin"]

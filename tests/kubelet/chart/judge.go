@@ -47,6 +47,9 @@ type Objects struct {
 	Verification *batchv1.Job
 	// Dra is what the DRA driver has beside its DaemonSet.
 	Dra Dra
+	// Compatibility is what changes pods that are created, with its binding.
+	Compatibility        *admissionv1.MutatingAdmissionPolicy
+	CompatibilityBinding *admissionv1.MutatingAdmissionPolicyBinding
 }
 
 // Dra is the DRA driver's account, what it may do in the whole cluster, and the class of its devices.
@@ -100,6 +103,10 @@ func (o *Objects) add(object runtime.Object) error {
 		o.Dra.Policy = object
 	case *admissionv1.ValidatingAdmissionPolicyBinding:
 		o.Dra.PolicyBinding = object
+	case *admissionv1.MutatingAdmissionPolicy:
+		o.Compatibility = object
+	case *admissionv1.MutatingAdmissionPolicyBinding:
+		o.CompatibilityBinding = object
 	case *resourcev1.DeviceClass:
 		o.Dra.Class = object
 	case *rbacv1.Role:
@@ -138,6 +145,10 @@ func validate(object runtime.Object) error {
 		found = admissionvalidation.ValidateValidatingAdmissionPolicy(internal)
 	case *admissionregistration.ValidatingAdmissionPolicyBinding:
 		found = admissionvalidation.ValidateValidatingAdmissionPolicyBinding(internal)
+	case *admissionregistration.MutatingAdmissionPolicy:
+		found = admissionvalidation.ValidateMutatingAdmissionPolicy(internal)
+	case *admissionregistration.MutatingAdmissionPolicyBinding:
+		found = admissionvalidation.ValidateMutatingAdmissionPolicyBinding(internal)
 	case *resource.DeviceClass:
 		found = resourcevalidation.ValidateDeviceClass(internal)
 	case *rbac.ClusterRole:
