@@ -17,6 +17,7 @@ pub mod crash;
 pub mod credit;
 pub mod lease;
 pub mod message;
+pub mod parking;
 mod region;
 pub mod total;
 mod transfers;

@@ -2,12 +2,13 @@
 //!
 //! Layout in 64-bit words: a header of 16, then a record of 8 for each of 16 devices, a cache line with the total word
 //! of [`crate::total`] in it. Then 4096 process records of 48: a credit word for each of 16 devices, the charge for
-//! contexts on each, and 16 counters. Behind them lie the records of `compute`.
+//! contexts on each, counters, and the word of [`crate::parking`]. Behind them lie the records of `compute`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::control::Control;
 use crate::credit::{Credit, CreditWord, Units};
+use crate::parking::HindranceWord;
 use crate::total::TotalWord;
 use crate::word::AtomicU64;
 use crate::{ABI, BadRegion, DeviceSlot, MAX_DEVICES, MAX_SLOTS, Slot, check_header, header};
@@ -30,6 +31,7 @@ const FIRST_SLOT: usize = FIRST_DEVICE + MAX_DEVICES * DEVICE_WORDS;
 const SLOT_WORDS: usize = 48;
 const CONTEXT: usize = MAX_DEVICES;
 const COUNTERS: usize = 2 * MAX_DEVICES;
+const HINDRANCES: usize = COUNTERS + 8;
 
 /// Counters of a process. Their order is the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,11 @@ impl<'a> Usage<'a> {
     /// The word of a process's counter.
     pub fn counter(self, slot: Slot, counter: Counter) -> &'a AtomicU64 {
         &self.words[record(slot) + COUNTERS + counter as usize]
+    }
+
+    /// The word with what a process has done that cannot be checkpointed.
+    pub fn hindrances(self, slot: Slot) -> HindranceWord<'a> {
+        HindranceWord::at(&self.words[record(slot) + HINDRANCES])
     }
 
     /// Charge of the slice on a device: its processes' use and [`Control::common`], at about one instant.

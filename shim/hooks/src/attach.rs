@@ -8,6 +8,7 @@ use tranche_shm::Slot;
 use tranche_shm::compute::{self, ComputeRecord, ComputeRecords};
 use tranche_shm::control::{self, Control};
 use tranche_shm::crash::point;
+use tranche_shm::parking::Hindrance;
 use tranche_shm::usage::Usage;
 
 use crate::connection::{self, ConnectionError, Welcome};
@@ -62,7 +63,9 @@ fn attach(root: Root) -> Result<Ours, Outside> {
 fn keep(root: Root) -> Option<Ours> {
     if root.ledger().is_none() {
         Ledger::first_words(root.ledger_words()).into_iter().flatten().for_each(sys::back);
-        let ledger = Ledger::over(tenant(root)?, root.ledger_words(), sys::pause)?;
+        let tenant = tenant(root)?;
+        tenant.usage.hindrances(tenant.slot).begin();
+        let ledger = Ledger::over(tenant, root.ledger_words(), sys::pause)?;
         let ledger = ledger
             .with_growth(Root::open)
             .with_barrier(sys::can_order_threads().then_some(sys::order_threads));
@@ -98,6 +101,13 @@ fn settle_in(root: Root, welcome: Welcome) -> Result<(), ConnectionError> {
     root.word(RootWord::Ready).store(1, Release);
     point("attach: ready");
     Ok(())
+}
+
+/// Reports memory or an object that the driver cannot checkpoint, before the call that makes it.
+pub(crate) fn hinder(hindrance: Hindrance) {
+    if let Ok(ledger) = ledger() {
+        ledger.tenant().hinder(hindrance);
+    }
 }
 
 /// State of an attached process that launches need.

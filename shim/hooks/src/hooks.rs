@@ -10,8 +10,8 @@ mod export;
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::cuda::{
-    abi, array, capture, checkpoint, context, device, doors, driver, graph, launch, limit, memory, module,
-    multicast, physical, pool, shared, transfer, wait,
+    abi, array, capture, checkpoint, context, device, doors, driver, external, graph, launch, limit, memory,
+    module, multicast, physical, pool, shared, transfer, wait,
 };
 use crate::forms::Governed;
 use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
@@ -240,10 +240,10 @@ hooks! {
         4010 cuIpcOpenMemHandle(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
         11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
         4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle;
-        10000 cuImportExternalMemory(memory: *mut u64, import: *const shared::Import) => shared::import_external;
-        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const shared::View) => shared::view_external;
-        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => shared::array_external;
-        10000 cuDestroyExternalMemory(memory: u64) => shared::destroy_external;
+        10000 cuImportExternalMemory(memory: *mut u64, import: *const external::Import) => external::import;
+        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => external::view;
+        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => external::array;
+        10000 cuDestroyExternalMemory(memory: u64) => external::destroy;
         12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create;
         12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory;
         12010 cuMulticastBindAddr(object: u64, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address;

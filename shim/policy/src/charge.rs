@@ -6,6 +6,7 @@ use tranche_shm::control::{Control, DEPARTURE_PATIENCE_NS};
 use tranche_shm::crash::point;
 use tranche_shm::credit::{CreditWord, Units};
 use tranche_shm::message::ShareKey;
+use tranche_shm::parking::Hindrance;
 use tranche_shm::usage::{Counter, Usage};
 use tranche_shm::{DeviceSlot, Slot};
 
@@ -175,6 +176,11 @@ impl<'a> Tenant<'a> {
     /// Adds one to a counter of this process.
     pub fn count(self, counter: Counter) {
         self.usage.counter(self.slot, counter).fetch_add(1, Relaxed);
+    }
+
+    /// Reports memory or an object that the driver cannot checkpoint, before the call that makes it.
+    pub fn hinder(self, hindrance: Hindrance) {
+        self.usage.hindrances(self.slot).add(hindrance);
     }
 
     /// Changes [`Counter::Charges`]. Threads may overwrite each other's step; the word changes all the same.

@@ -18,7 +18,7 @@ mod regions;
 mod text;
 mod wire;
 
-#[allow(unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
+#[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]
 #[path = "../../../daemon/slices/src/slice_runtime/account.rs"]
 mod account;
 #[allow(dead_code, unreachable_pub, reason = "borrowed from a crate that keeps it to itself")]

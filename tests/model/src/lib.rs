@@ -38,6 +38,9 @@ pub mod lease;
 #[allow(dead_code, reason = "the model calls the daemon and sends nothing")]
 #[path = "../../../proto/shm/src/message.rs"]
 pub mod message;
+#[allow(dead_code, reason = "the model parks nothing")]
+#[path = "../../../proto/shm/src/parking.rs"]
+pub mod parking;
 #[allow(dead_code, reason = "the model uses the protocol, not all of the region")]
 #[path = "../../../proto/shm/src/region.rs"]
 pub mod region;

@@ -149,6 +149,14 @@ impl AtomicU64 {
         }
     }
 
+    pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        match &self.0 {
+            Store::Plain(word) => word.fetch_or(value, order),
+            Store::Modelled(word) if alive() => word.fetch_or(value, order),
+            Store::Modelled(_) => 0,
+        }
+    }
+
     pub(crate) fn fetch_update(
         &self,
         set: Ordering,

@@ -10,7 +10,7 @@ use super::invalid::or_invalid;
 use super::ledger::refused;
 use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
-use super::{driver, shared, stream};
+use super::{driver, external, stream};
 use crate::attach;
 use crate::connection::DaemonLine;
 
@@ -119,7 +119,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, array: u6
     match attach::ledger() {
         Ok(ledger) => {
             let freed = ledger.free(EntryKind::Array, array, || {
-                shared::free_view(&ledger, shared::in_array(array), driver)
+                external::free_view(&ledger, external::in_array(array), driver)
             });
             ledger.flush_shares(&DaemonLine);
             code(freed)

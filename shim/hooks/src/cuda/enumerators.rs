@@ -10,7 +10,7 @@ use tranche_symbols::Enumerator;
 
 use super::graph::GraphNode;
 use super::limit::LimitEffect;
-use super::{array, shared};
+use super::{array, external, shared};
 
 /// End of the range of numbers that are tested, above those of every header.
 const BEYOND: u32 = 300;
@@ -101,6 +101,6 @@ fn handles_are_charged_as_the_table_has_them() {
     let shared_if = |named: bool| if named { "shared" } else { "worst" };
     agree("CUmemAllocationHandleType", "worst", |number| shared_if(shared::is_descriptor(number as i32)));
     agree("CUexternalMemoryHandleType", "worst", |number| {
-        shared_if(shared::is_opaque_descriptor(number as i32))
+        shared_if(external::is_opaque_descriptor(number as i32))
     });
 }

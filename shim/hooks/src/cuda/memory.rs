@@ -3,13 +3,14 @@
 use core::ffi::c_int;
 
 use tranche_policy::{Claim, EntryKind, Extent, Pitched};
+use tranche_shm::parking::Hindrance;
 
 use super::abi::{SUCCESS, Width, checked, code};
 use super::current::current;
 use super::invalid::{self, or_invalid};
 use super::ledger::refused;
 use super::reclaim::with_reclaim;
-use super::{driver, pool_memory, shared};
+use super::{driver, external, pool_memory, shared};
 use crate::attach;
 use crate::connection::DaemonLine;
 
@@ -47,6 +48,7 @@ pub(crate) unsafe fn allocate_managed(
         return unsafe { real(pointer, bytes, flags) };
     }
     let extent = Extent::plain(bytes.wide());
+    attach::hinder(Hindrance::Managed);
     let made = charged(extent, move || {
         let mut made = 0;
         // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
@@ -124,7 +126,7 @@ pub(crate) unsafe fn free<P: Width>(real: unsafe extern "C" fn(P) -> c_int, poin
         }
         Ok(ledger) => {
             let freed = ledger.free(EntryKind::Memory, pointer.wide(), || {
-                shared::free_view(&ledger, pointer.wide(), driver)
+                external::free_view(&ledger, pointer.wide(), driver)
             });
             ledger.flush_shares(&DaemonLine);
             code(freed)

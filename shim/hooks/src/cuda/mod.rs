@@ -16,6 +16,7 @@ pub(crate) mod doors;
 pub(crate) mod driver;
 #[cfg(test)]
 mod enumerators;
+pub(crate) mod external;
 pub(crate) mod graph;
 mod graph_memory;
 mod growth;

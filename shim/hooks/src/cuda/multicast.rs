@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use tranche_policy::Bound;
+use tranche_shm::parking::Hindrance;
 
 use super::abi::{SUCCESS, checked, code};
 use crate::attach;
@@ -13,6 +14,7 @@ pub(crate) unsafe fn create(
     object: *mut u64,
     properties: *const c_void,
 ) -> c_int {
+    attach::hinder(Hindrance::Multicast);
     // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `object` is read after success,
     // when written.
     unsafe {

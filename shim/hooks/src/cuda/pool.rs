@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Owner, PoolPlace};
 use tranche_shm::DeviceSlot;
+use tranche_shm::parking::Hindrance;
 
 use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
@@ -237,6 +238,7 @@ pub(crate) unsafe fn export_pointer(
     out: *mut shared::IpcHandle,
     pointer: u64,
 ) -> c_int {
+    attach::hinder(Hindrance::Pool);
     // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `out` is read after success, when
     // written.
     let (result, share) = unsafe {

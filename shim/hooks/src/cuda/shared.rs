@@ -1,4 +1,4 @@
-//! Memory shared with other processes: by handle (IPC), by descriptor, from other interfaces.
+//! Memory shared with other processes: by handle (IPC), by descriptor.
 //!
 //! Memory that the slice exported is charged to it once; its share key is made of the handle's bytes or of the file
 //! behind a descriptor. A descriptor that is no file of its own has no such key: its memory is charged in full.
@@ -6,10 +6,11 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tranche_policy::{BLOCK_BYTES, Claim, EntryKind, Extent, Ledger, Owner};
+use tranche_policy::{BLOCK_BYTES, EntryKind, Extent, Ledger};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
+use tranche_shm::parking::Hindrance;
 
 use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::current::current;
@@ -25,17 +26,6 @@ pub(crate) const fn is_descriptor(kind: c_int) -> bool {
     kind == 1
 }
 
-/// True for external memory behind a descriptor: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
-pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
-    kind == 1
-}
-
-/// Distinguishes objects of other interfaces from handles of physical memory; no address has this bit.
-const EXTERNAL: u64 = 1 << 55;
-
-/// True once the program had a view of another interface's memory: before that, frees skip the check.
-static VIEWED: AtomicBool = AtomicBool::new(false);
-
 /// `CUipcMemHandle`
 pub(crate) type IpcHandle = [u64; 8];
 
@@ -50,13 +40,13 @@ pub(crate) fn key_of(words: &[u64]) -> ShareKey {
 }
 
 /// Key and length of the file behind a descriptor, if that is a file of its own.
-fn key_behind(fd: c_int) -> Option<(ShareKey, u64)> {
+pub(super) fn key_behind(fd: c_int) -> Option<(ShareKey, u64)> {
     let file = sys::file_id(fd).ok().filter(|file| file.regular)?;
     Some((key_of(&[file.device, file.inode]), file.bytes))
 }
 
 /// Units of a file of this length: a part below a block at its end is metadata.
-fn whole_blocks(bytes: u64) -> Result<Units, c_int> {
+pub(super) fn whole_blocks(bytes: u64) -> Result<Units, c_int> {
     let bytes = bytes / BLOCK_BYTES * BLOCK_BYTES;
     Extent::blocks(bytes).map(Extent::worst).ok_or(OUT_OF_MEMORY)
 }
@@ -66,6 +56,7 @@ pub(crate) unsafe fn export_handle(
     handle: *mut IpcHandle,
     pointer: u64,
 ) -> c_int {
+    attach::hinder(Hindrance::Ipc);
     // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `handle` is read after success,
     // when written.
     unsafe {
@@ -81,6 +72,7 @@ pub(crate) unsafe fn export_physical(
     kind: c_int,
     flags: u64,
 ) -> c_int {
+    attach::hinder(Hindrance::Shareable);
     // SAFETY: the arguments pass to `real` unchanged; for this kind its success has written a descriptor's number.
     unsafe {
         let result = real(out, handle, kind, flags);
@@ -108,6 +100,7 @@ pub(crate) unsafe fn open_handle(
     handle: ByValue,
     flags: u32,
 ) -> c_int {
+    attach::hinder(Hindrance::Ipc);
     if pointer.is_null() {
         // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, handle, flags) };
@@ -149,6 +142,7 @@ pub(crate) unsafe fn import_pointer(
     pool: u64,
     shared: *mut IpcHandle,
 ) -> c_int {
+    attach::hinder(Hindrance::Pool);
     if pointer.is_null() || shared.is_null() {
         // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(pointer, pool, shared) };
@@ -193,6 +187,7 @@ pub(crate) unsafe fn import_physical(
     shared: *mut c_void,
     kind: c_int,
 ) -> c_int {
+    attach::hinder(Hindrance::Shareable);
     if handle.is_null() {
         // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
         return unsafe { real(handle, shared, kind) };
@@ -245,139 +240,5 @@ fn device_behind(ledger: &Ledger<'static>, handle: u64) -> Result<Option<DeviceS
             Some(device) => Ok(Some(device)),
             None => current().map(|place| Some(place.device)),
         },
-    }
-}
-
-/// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
-#[repr(C)]
-pub(crate) struct Import {
-    kind: c_int,
-    handle: [u64; 2],
-    bytes: u64,
-    flags: u32,
-}
-
-/// Imports memory of another interface, charged like a handle to physical memory.
-///
-/// Once if the slice exported it, otherwise in full.
-pub(crate) unsafe fn import_external(
-    real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
-    memory: *mut u64,
-    import: *const Import,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        if memory.is_null() || import.is_null() {
-            return real(memory, import);
-        }
-        let Import { kind, handle, bytes, .. } = *import;
-        let key = if is_opaque_descriptor(kind) { key_behind(handle[0] as c_int) } else { None };
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made, import)).map(|()| made | EXTERNAL)
-        };
-        code(external(key, bytes, driver).map(|made| *memory = made & !EXTERNAL))
-    }
-}
-
-fn external(
-    key: Option<(ShareKey, u64)>,
-    bytes: u64,
-    driver: impl Fn() -> Result<u64, c_int>,
-) -> Result<u64, c_int> {
-    let place = current()?;
-    // SAFETY: ends what the driver has just made, whose handle no other code has received.
-    let undo = |made: u64| _ = unsafe { driver::cuDestroyExternalMemory(made & !EXTERNAL) };
-    let bytes = key.map_or(bytes, |(_, file)| file.max(bytes));
-    with_reclaim(&place.ledger, || match key {
-        Some((key, _)) => {
-            let driver = || Ok((driver()?, whole_blocks(bytes)?));
-            place.ledger.import(EntryKind::Physical, place.device, key, &DaemonLine, driver, undo)
-        }
-        None => {
-            let extent = Extent::blocks(bytes).ok_or(tranche_policy::ClaimDenied::OutOfMemory)?;
-            let claim = Claim { device: place.device, extent, owner: Owner::NOBODY };
-            place.ledger.create(claim, &DaemonLine, &driver, undo)
-        }
-    })
-}
-
-/// The head of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
-#[repr(C)]
-pub(crate) struct View {
-    offset: u64,
-    bytes: u64,
-}
-
-/// Maps a view, which keeps the memory after its object is destroyed, until the view is freed.
-pub(crate) unsafe fn view_external(
-    real: unsafe extern "C" fn(*mut u64, u64, *const View) -> c_int,
-    pointer: *mut u64,
-    memory: u64,
-    view: *const View,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
-        if pointer.is_null() || view.is_null() {
-            return real(pointer, memory, view);
-        }
-        VIEWED.store(true, Relaxed);
-        let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
-        code(
-            with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &DaemonLine, driver))
-                .map(drop),
-        )
-    }
-}
-
-/// Key of an array as a view of external memory, which no address has.
-pub(crate) const fn in_array(array: u64) -> u64 {
-    array | 1 << 56
-}
-
-/// Maps a view as an array.
-pub(crate) unsafe fn array_external(
-    real: unsafe extern "C" fn(*mut u64, u64, *const c_void) -> c_int,
-    array: *mut u64,
-    memory: u64,
-    view: *const c_void,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
-        if array.is_null() {
-            return real(array, memory, view);
-        }
-        VIEWED.store(true, Relaxed);
-        let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
-        // Its length does not matter: it has no addresses.
-        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &DaemonLine, driver)).map(drop))
-    }
-}
-
-/// Lets `driver` free a pointer, which may be a view.
-#[inline(always)]
-pub(crate) fn free_view(
-    ledger: &Ledger<'static>,
-    pointer: u64,
-    driver: impl FnOnce() -> Result<(), c_int>,
-) -> Result<(), c_int> {
-    let stamp = if VIEWED.load(Relaxed) { Some(ledger.stamp()) } else { None };
-    driver()?;
-    stamp.into_iter().for_each(|stamp| ledger.view_gone(pointer, stamp));
-    Ok(())
-}
-
-pub(crate) unsafe fn destroy_external(real: unsafe extern "C" fn(u64) -> c_int, memory: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(memory) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let released = ledger.release(memory | EXTERNAL, driver);
-            ledger.flush_shares(&DaemonLine);
-            code(released)
-        }
-        Err(attach::Outside) => code(driver()),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use tranche_shm::compute::{CompletionMark, ComputeRecords, MarkRing, REGION_WORDS, Tally};
 use tranche_shm::credit::{Credit, CreditWord, Units};
+use tranche_shm::parking::Hindrance;
 use tranche_shm::usage::{Counter, Usage};
 
 use super::region::{Region, device, slot};
@@ -53,6 +54,13 @@ fn numbers(description: &mut Description, region: &Region) {
     for counter in [Counter::Refusals, Counter::Asked, Counter::Unanswered, Counter::Charges] {
         let changed = region.while_doing(|| usage.counter(slot(5), counter).store(0x91, SeqCst));
         description.add(format!("usage counter of slot 5: {counter:?}"), changed);
+    }
+    let begun = region.while_doing(|| usage.hindrances(slot(5)).begin());
+    description.add("usage hindrances of slot 5: begin()", begun);
+    for hindrance in Hindrance::ALL {
+        let changed = region.while_doing(|| usage.hindrances(slot(5)).add(hindrance));
+        description.add(format!("usage hindrances of slot 5: add({hindrance:?})"), changed);
+        usage.clear(slot(5));
     }
     let record = ComputeRecords::known(&region.0).expect("long enough").record(slot(5));
     for tally in TALLIES {

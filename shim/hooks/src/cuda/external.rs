@@ -1,0 +1,162 @@
+//! Memory of other interfaces, such as Vulkan: objects and their views.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tranche_policy::{Claim, EntryKind, Extent, Ledger, Owner};
+use tranche_shm::message::ShareKey;
+use tranche_shm::parking::Hindrance;
+
+use super::abi::{OUT_OF_MEMORY, checked, code};
+use super::current::current;
+use super::driver;
+use super::reclaim::with_reclaim;
+use super::shared::{key_behind, whole_blocks};
+use crate::attach;
+use crate::connection::DaemonLine;
+
+/// True for external memory behind a descriptor: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
+pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
+    kind == 1
+}
+
+/// Distinguishes objects of other interfaces from handles of physical memory; no address has this bit.
+const EXTERNAL: u64 = 1 << 55;
+
+/// True once the program had a view of another interface's memory: before that, frees skip the check.
+static VIEWED: AtomicBool = AtomicBool::new(false);
+
+/// The head of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[repr(C)]
+pub(crate) struct Import {
+    kind: c_int,
+    handle: [u64; 2],
+    bytes: u64,
+    flags: u32,
+}
+
+/// Imports memory of another interface, charged like a handle to physical memory.
+///
+/// Once if the slice exported it, otherwise in full.
+pub(crate) unsafe fn import(
+    real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
+    memory: *mut u64,
+    import: *const Import,
+) -> c_int {
+    attach::hinder(Hindrance::External);
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+    unsafe {
+        if memory.is_null() || import.is_null() {
+            return real(memory, import);
+        }
+        let Import { kind, handle, bytes, .. } = *import;
+        let key = if is_opaque_descriptor(kind) { key_behind(handle[0] as c_int) } else { None };
+        let driver = || {
+            let mut made = 0;
+            checked(real(&mut made, import)).map(|()| made | EXTERNAL)
+        };
+        code(claimed(key, bytes, driver).map(|made| *memory = made & !EXTERNAL))
+    }
+}
+
+fn claimed(
+    key: Option<(ShareKey, u64)>,
+    bytes: u64,
+    driver: impl Fn() -> Result<u64, c_int>,
+) -> Result<u64, c_int> {
+    let place = current()?;
+    // SAFETY: ends what the driver has just made, whose handle no other code has received.
+    let undo = |made: u64| _ = unsafe { driver::cuDestroyExternalMemory(made & !EXTERNAL) };
+    let bytes = key.map_or(bytes, |(_, file)| file.max(bytes));
+    with_reclaim(&place.ledger, || match key {
+        Some((key, _)) => {
+            let driver = || Ok((driver()?, whole_blocks(bytes)?));
+            place.ledger.import(EntryKind::Physical, place.device, key, &DaemonLine, driver, undo)
+        }
+        None => {
+            let extent = Extent::blocks(bytes).ok_or(tranche_policy::ClaimDenied::OutOfMemory)?;
+            let claim = Claim { device: place.device, extent, owner: Owner::NOBODY };
+            place.ledger.create(claim, &DaemonLine, &driver, undo)
+        }
+    })
+}
+
+/// The head of `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+pub(crate) struct View {
+    offset: u64,
+    bytes: u64,
+}
+
+/// Maps a view, which keeps the memory after its object is destroyed, until the view is freed.
+pub(crate) unsafe fn view(
+    real: unsafe extern "C" fn(*mut u64, u64, *const View) -> c_int,
+    pointer: *mut u64,
+    memory: u64,
+    view: *const View,
+) -> c_int {
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+    unsafe {
+        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+        if pointer.is_null() || view.is_null() {
+            return real(pointer, memory, view);
+        }
+        VIEWED.store(true, Relaxed);
+        let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
+        code(
+            with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &DaemonLine, driver))
+                .map(drop),
+        )
+    }
+}
+
+/// Key of an array as a view of external memory, which no address has.
+pub(crate) const fn in_array(array: u64) -> u64 {
+    array | 1 << 56
+}
+
+/// Maps a view as an array.
+pub(crate) unsafe fn array(
+    real: unsafe extern "C" fn(*mut u64, u64, *const c_void) -> c_int,
+    array: *mut u64,
+    memory: u64,
+    view: *const c_void,
+) -> c_int {
+    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+    unsafe {
+        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+        if array.is_null() {
+            return real(array, memory, view);
+        }
+        VIEWED.store(true, Relaxed);
+        let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
+        // Its length does not matter: it has no addresses.
+        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &DaemonLine, driver)).map(drop))
+    }
+}
+
+/// Lets `driver` free a pointer, which may be a view.
+#[inline(always)]
+pub(crate) fn free_view(
+    ledger: &Ledger<'static>,
+    pointer: u64,
+    driver: impl FnOnce() -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    let stamp = if VIEWED.load(Relaxed) { Some(ledger.stamp()) } else { None };
+    driver()?;
+    stamp.into_iter().for_each(|stamp| ledger.view_gone(pointer, stamp));
+    Ok(())
+}
+
+pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, memory: u64) -> c_int {
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
+    let driver = || checked(unsafe { real(memory) });
+    match attach::ledger() {
+        Ok(ledger) => {
+            let released = ledger.release(memory | EXTERNAL, driver);
+            ledger.flush_shares(&DaemonLine);
+            code(released)
+        }
+        Err(attach::Outside) => code(driver()),
+    }
+}
