@@ -90,15 +90,11 @@ pub fn separate(
     account: Option<&Account>,
 ) -> Result<(), SeparationError> {
     let keeps_gpus = only_slices.is_some();
-    let simulated_major = std::env::var("SIMGPU_MAJOR").ok().and_then(|major| major.parse().ok());
     let bounds = Bounds {
         user: account.map_or_else(|| geteuid().as_raw(), |account| account.uid),
-        runtime: runtime.to_owned(),
-        job_runner,
-        simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
-        simulated_major,
         documents: documents.map(|(directory, _)| directory.to_owned()),
         only_slices,
+        ..bounds(runtime, job_runner)
     };
     let program = std::env::current_exe().map_err(SeparationError::Helper)?;
     Helper::end_orphans(&bounds);
@@ -115,6 +111,35 @@ pub fn separate(
         .map_err(|_| SeparationError::Helper(io::Error::other("there is one already")))?;
     let watching = thread::Builder::new().name("helper".into()).spawn(|| watch(child));
     watching.map(drop).map_err(SeparationError::Helper)
+}
+
+/// Bounds of a daemon that runs as this user, and has no documents and no rule.
+fn bounds(runtime: &Path, job_runner: PathBuf) -> Bounds {
+    Bounds {
+        user: geteuid().as_raw(),
+        runtime: runtime.to_owned(),
+        job_runner,
+        simulated_node: std::env::var_os("SIMGPU_NODE").and_then(|node| std::path::absolute(node).ok()),
+        simulated_major: std::env::var("SIMGPU_MAJOR").ok().and_then(|major| major.parse().ok()),
+        library_path: std::env::var_os("LD_LIBRARY_PATH"),
+        documents: None,
+        only_slices: None,
+    }
+}
+
+/// Socket of a new park worker, which takes the place of the last one. `job_runner` is the path of that program.
+///
+/// # Errors
+/// The kernel's, or the helper's.
+pub fn park_worker(runtime: &Path, job_runner: PathBuf) -> io::Result<OwnedFd> {
+    if let Some(helper) = helper() {
+        return Ok(helper.park_worker()?);
+    }
+    let program = std::env::current_exe()?;
+    let (socket, mut child) = tranche_privileged::start_park_worker(&program, &bounds(runtime, job_runner))?;
+    // It exits when its socket is closed.
+    thread::Builder::new().name("park-worker-end".into()).spawn(move || child.wait())?;
+    Ok(socket)
 }
 
 /// Ends the daemon when its helper ends, as it could neither create nor delete slices. The supervisor restarts it.

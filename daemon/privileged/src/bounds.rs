@@ -25,6 +25,8 @@ pub struct Bounds {
     pub simulated_node: Option<PathBuf>,
     /// Device major that represents the GPUs of a simulated node.
     pub simulated_major: Option<u32>,
+    /// Directories in which the daemon's loader looks for libraries first; a simulated driver is there.
+    pub library_path: Option<OsString>,
     /// Directory of CDI documents; `None` disables them.
     pub documents: Option<PathBuf>,
     /// Additional cgroups that may open GPUs, as paths in the hierarchy; `None` permits every process.
@@ -32,12 +34,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Arguments of the helper's program, [`ARGUMENT`] first.
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![ARGUMENT.into(), self.user.to_string().into()];
+    /// Arguments of the program of the helper, or of the park worker; the first one selects it.
+    pub(crate) fn arguments(&self, selects: &str) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![selects.into(), self.user.to_string().into()];
         arguments.extend([&self.runtime, &self.job_runner].map(OsString::from));
         arguments.push(self.simulated_node.clone().unwrap_or_default().into());
         arguments.push(self.simulated_major.map(|major| major.to_string()).unwrap_or_default().into());
+        arguments.push(self.library_path.clone().unwrap_or_default());
         arguments.push(self.documents.clone().unwrap_or_default().into());
         let only_slices = self.only_slices.iter().flatten().map(OsString::from);
         arguments
@@ -45,8 +48,8 @@ impl Bounds {
         arguments
     }
 
-    /// Reads the arguments after [`ARGUMENT`]; `None` if they are not those of [`Bounds::arguments`].
-    pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
+    /// Parses the arguments after the one that selects the process; `None` if they are not valid.
+    pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let user = arguments.next()?.to_str()?.parse().ok()?;
         let (runtime, job_runner) = (arguments.next()?.into(), arguments.next()?.into());
         let simulated_node = arguments.next().filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -54,13 +57,23 @@ impl Bounds {
             "" => None,
             major => Some(major.parse().ok()?),
         };
+        let library_path = arguments.next().filter(|path| !path.is_empty());
         let documents = arguments.next().filter(|path| !path.is_empty()).map(PathBuf::from);
         let only_slices = match arguments.next() {
             None => None,
             Some(word) if word == ONLY_SLICES => Some(arguments.map(PathBuf::from).collect()),
             Some(_) => return None,
         };
-        Some(Self { user, runtime, job_runner, simulated_node, simulated_major, documents, only_slices })
+        Some(Self {
+            user,
+            runtime,
+            job_runner,
+            simulated_node,
+            simulated_major,
+            library_path,
+            documents,
+            only_slices,
+        })
     }
 
     /// Tests if a command line is that of a helper with the same runtime directory.

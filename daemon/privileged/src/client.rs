@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socketpair};
 use nix::unistd::geteuid;
 
-use crate::bounds::Bounds;
+use crate::bounds::{ARGUMENT, Bounds};
 use crate::containers::Description;
 use crate::protocol::{ProcessFile, REPLY, Refusal, Reply, Request, Step};
 use crate::sys;
@@ -62,7 +62,7 @@ impl Helper {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let mut command = Command::new(program);
-        command.args(bounds.arguments()).env_clear().current_dir("/");
+        command.args(bounds.arguments(ARGUMENT)).env_clear().current_dir("/");
         let description = description.map_or_else(|| File::open("/dev/null"), Description::file)?;
         command.stdin(Stdio::from(theirs)).stdout(Stdio::from(description));
         let child = command.spawn()?;
@@ -207,6 +207,14 @@ impl Helper {
     /// See [`HelperError`].
     pub fn sweep(&self) -> Result<(), HelperError> {
         self.ask(Request::Sweep, None).map(drop)
+    }
+
+    /// Socket of a new park worker, which takes the place of the last one.
+    ///
+    /// # Errors
+    /// See [`HelperError`].
+    pub fn park_worker(&self) -> Result<OwnedFd, HelperError> {
+        self.descriptor(Request::ParkWorker, None)
     }
 
     fn descriptor(&self, request: Request, passed: Option<BorrowedFd<'_>>) -> Result<OwnedFd, HelperError> {

@@ -120,7 +120,7 @@ impl Subject {
 }
 
 /// Pid of a pidfd, from the kernel; `None` once the process has ended.
-pub(crate) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<u32> {
+pub fn pid_of(pidfd: BorrowedFd<'_>) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     pid.trim().parse().ok().filter(|pid| *pid > 0)
@@ -140,6 +140,16 @@ fn entries(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
 pub fn mapped_memory(process: BorrowedFd<'_>, inode: u64, user: u32) -> io::Result<OwnedFd> {
     let subject = Subject::of(process).map_err(|gone| io::Error::new(io::ErrorKind::NotFound, gone))?;
     subject.memory(inode, user)
+}
+
+/// Pid of the process of a pidfd, if it belongs to a slice or uses a GPU by the kernel's evidence.
+///
+/// # Errors
+/// See [`Refusal`].
+pub fn process_of_a_slice(process: BorrowedFd<'_>, bounds: &Bounds) -> Result<u32, Refusal> {
+    let subject = Subject::of(process)?;
+    subject.evidence(bounds).ok_or(Refusal::NotOfASlice)?;
+    pid_of(process).ok_or(Refusal::NotAProcess)
 }
 
 fn of_thread(thread: &Path, gpus: &Gpus) -> Option<Evidence> {

@@ -21,6 +21,7 @@ mod bpf;
 mod client;
 mod containers;
 mod evidence;
+mod park;
 mod powers;
 mod protocol;
 mod rule;
@@ -31,12 +32,19 @@ mod sys;
 pub use bounds::{ARGUMENT, Bounds};
 pub use client::{Helper, HelperError};
 pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES, listen};
-pub use evidence::{Evidence, mapped_memory};
+pub use evidence::{Evidence, mapped_memory, process_of_a_slice};
+pub use park::{PARK_WORKER, become_park_worker, start_park_worker};
 pub use powers::{AT_START, Account, DropError, KEPT, drop_all};
 pub use protocol::{Denied, ProcessFile, Refusal};
 pub use rule::{is_leaf, join_standing_rule, open_gpus};
 pub use serve::main;
 pub use sys::{detach_read_only, pidfd_open, send_signal};
+
+/// Packets with descriptors, for the sockets of the daemon's own processes.
+pub mod packets {
+    pub use crate::evidence::pid_of;
+    pub use crate::sys::{receive, send};
+}
 
 #[cfg(test)]
 mod tests;

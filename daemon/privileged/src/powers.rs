@@ -86,7 +86,7 @@ pub(crate) fn drop_unneeded() -> Result<(), DropError> {
     keep(&KEPT.map(|(power, _)| power))
 }
 
-fn keep(powers: &[Capability]) -> Result<(), DropError> {
+pub(crate) fn keep(powers: &[Capability]) -> Result<(), DropError> {
     let permitted = caps::read(None, CapSet::Permitted)?;
     let kept: CapsHashSet = powers.iter().copied().filter(|power| permitted.contains(power)).collect();
     narrow_bounding(&kept)?;

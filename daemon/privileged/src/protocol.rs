@@ -36,6 +36,8 @@ pub(crate) enum Request {
     Withdraw,
     /// Removes documents and folders of slices that do not exist.
     Sweep,
+    /// The socket of a new park worker, which takes the place of the last one.
+    ParkWorker,
 }
 
 /// Step of the device rule.
@@ -194,6 +196,7 @@ impl Request {
             }
             Self::Withdraw => (11, 0, 0),
             Self::Sweep => (12, 0, 0),
+            Self::ParkWorker => (13, 0, 0),
         };
         let mut packet = [0; REQUEST];
         for (place, word) in packet.chunks_exact_mut(4).zip([sequence, kind, first, second]) {
@@ -218,6 +221,7 @@ impl Request {
             (true, 9 | 10) => Some(Self::Document { gpus: number, with_shim: kind == 10 }),
             (true, 11) if number == 0 => Some(Self::Withdraw),
             (true, 12) if number == 0 => Some(Self::Sweep),
+            (true, 13) if number == 0 => Some(Self::ParkWorker),
             _ => None,
         };
         (sequence, request)
@@ -229,6 +233,7 @@ impl Request {
             Self::ReadOnlyMount | Self::Signal(_) | Self::Admit(_) | Self::Memory(_) => true,
             Self::Listen | Self::Document { .. } | Self::Withdraw => true,
             Self::ProcessFile(..) | Self::DeviceRule(_) | Self::Dismiss(_) | Self::Sweep => false,
+            Self::ParkWorker => false,
         }
     }
 }
@@ -273,7 +278,8 @@ mod tests {
         let memory = [Request::Memory(7), Request::Memory(u64::MAX - 7)];
         let document = |with_shim| Request::Document { gpus: 1 << 63 | 5, with_shim };
         let [with, without] = [true, false].map(document);
-        let containers = [Request::Listen, with, without, Request::Withdraw, Request::Sweep];
+        let containers =
+            [Request::Listen, with, without, Request::Withdraw, Request::Sweep, Request::ParkWorker];
         for request in [Request::ReadOnlyMount]
             .into_iter()
             .chain(signals)
@@ -300,7 +306,9 @@ mod tests {
             packet.resize(length, 0);
             assert_eq!(Request::decode(&packet).1, None, "{length}");
         }
-        for (at, value) in [(4, 0), (4, 4), (4, 8), (4, 11), (4, 12), (4, 13), (4, 255), (12, 5), (15, 1)] {
+        for (at, value) in
+            [(4, 0), (4, 4), (4, 8), (4, 11), (4, 12), (4, 13), (4, 14), (4, 255), (12, 5), (15, 1)]
+        {
             let mut packet = good;
             packet[at] = value;
             assert_eq!(Request::decode(&packet).1, None, "byte {at} = {value}");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
@@ -15,6 +15,7 @@ use nix::sys::time::TimeVal;
 use crate::bounds::Bounds;
 use crate::containers::{Containers, Description};
 use crate::evidence::{Subject, mapped_memory};
+use crate::park::start_park_worker;
 use crate::powers;
 use crate::protocol::{Denied, ProcessFile, REQUEST, Refusal, Reply, Request, Step};
 use crate::rule::{self, Rule};
@@ -55,6 +56,7 @@ fn prepare() -> io::Result<(OwnedFd, Option<Description>)> {
 /// Serves until the peer closes the socket.
 pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Description>) -> io::Result<()> {
     let (mut rule, mut refreshed) = (None, Instant::now());
+    let mut parking = None;
     let directory = bounds.documents.as_deref();
     let containers = Containers::new(&bounds.runtime, bounds.user, directory, description);
     match bounds.only_slices {
@@ -77,9 +79,10 @@ pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Descr
         let Some((length, descriptors)) = received else { return Ok(()) };
         let (sequence, request) = Request::decode(buffer.get(..length).unwrap_or_default());
         let answer = match request {
-            Some(request) if descriptors.len() == usize::from(request.has_descriptor()) => {
-                answer(request, descriptors.into_iter().next(), bounds, &mut rule, &containers)
-            }
+            Some(request) if descriptors.len() == usize::from(request.has_descriptor()) => match request {
+                Request::ParkWorker => park_worker(bounds, &mut parking).map(Some),
+                request => answer(request, descriptors.into_iter().next(), bounds, &mut rule, &containers),
+            },
             _ => Err(Denied::Refused(Refusal::Malformed)),
         };
         let (reply, descriptor) = match answer {
@@ -92,6 +95,20 @@ pub(crate) fn serve(socket: &OwnedFd, bounds: &Bounds, description: Option<Descr
         }
         sys::send(socket, &reply.encode(sequence), descriptor.as_ref())?;
     }
+}
+
+/// Starts a park worker in the place of the last one, which is killed.
+///
+/// That one may never return from the driver.
+fn park_worker(bounds: &Bounds, last: &mut Option<Child>) -> Result<OwnedFd, Denied> {
+    if let Some(mut last) = last.take() {
+        let _ = last.kill(); // it has ended
+        // A process that the driver holds in the kernel ends later; it is waited for when this process ends.
+        let _ = last.try_wait();
+    }
+    let (socket, child) = start_park_worker(&std::env::current_exe()?, bounds)?;
+    *last = Some(child);
+    Ok(socket)
 }
 
 /// Refreshes the rule; a failure leaves it unchanged and is retried at the next interval.

@@ -71,7 +71,10 @@ pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
 }
 
 /// Sends a packet, with a descriptor if given.
-pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
+///
+/// # Errors
+/// If the kernel fails, or the peer has closed the socket.
+pub fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
     let numbers: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&numbers)];
     let rights = if numbers.is_empty() { &[][..] } else { &rights[..] };
@@ -84,11 +87,12 @@ pub(crate) fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>
     }
 }
 
-/// Receives one packet with its descriptors; `None` once the peer has closed the socket.
-pub(crate) fn receive(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+/// Receives one packet with its descriptors; `None` once the peer has closed the socket. The length of a packet that
+/// does not fit into the buffer is returned as zero.
+///
+/// # Errors
+/// If the kernel fails.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let mut parts = [IoSliceMut::new(buffer)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;

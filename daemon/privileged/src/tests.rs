@@ -41,6 +41,7 @@ impl Scene {
             job_runner: folder.path().join("job-runner"),
             simulated_node: Some(folder.path().join("gpus")),
             simulated_major: None,
+            library_path: None,
             documents: Some(folder.path().join("cdi")),
             only_slices: None,
         };

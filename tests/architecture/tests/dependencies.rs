@@ -22,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-nodes", &["tranche-domain"]),
     ("tranche-jobs", &["tranche-cdi", "tranche-domain", "tranche-shm"]), // the last for its crash points alone
     ("tranche-privileged", &["tranche-cdi", "tranche-domain"]),
+    ("tranche-parkworker", &["tranche-privileged"]),
     ("tranche-linux", &["tranche-domain", "tranche-privileged", "tranche-shm"]),
     ("tranche-telemetry", &["tranche-domain", "tranche-linux", "tranche-shm"]), // the last for its crash points alone
     (
@@ -50,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-inventory",
             "tranche-jobs",
             "tranche-linux",
+            "tranche-parkworker",
             "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",
@@ -136,6 +138,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-domain",
             "tranche-exposition",
             "tranche-inventory",
+            "tranche-parkworker",
             "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",

@@ -13,6 +13,7 @@ const WALLS: &[(&str, &str)] = &[
     ("daemon/jobs/src/shepherd/pam.rs", "asks libpam, which speaks C, for the site's policy"),
     ("daemon/agent/tests/common/mod.rs", "maps a slice's regions as a tenant does"),
     ("daemon/inventory/src/calibrate/child.rs", "makes a context through the driver's C interface"),
+    ("daemon/parkworker/src/driver.rs", "has the driver checkpoint and restore processes"),
     ("tests/workload/src/cuda.rs", "calls the driver's C interface"),
     ("tests/facts/src/driver.rs", "calls functions of the driver by name"),
     ("tests/fakecuda/src/", "is the driver's C interface"),
