@@ -20,6 +20,8 @@ pub enum Verb {
     Resize,
     /// Hold a slice's launches, or release them.
     Freeze,
+    /// Move a slice's device memory to host memory, or back.
+    Park,
     /// Delete a slice without processes.
     Delete,
     /// Delete a slice and kill its processes.
@@ -30,13 +32,14 @@ pub enum Verb {
 
 impl Verb {
     /// All operations that need a permission.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Look,
         Self::Create,
         Self::Enter,
         Self::Label,
         Self::Resize,
         Self::Freeze,
+        Self::Park,
         Self::Delete,
         Self::Kill,
         Self::Administer,
@@ -52,6 +55,7 @@ impl fmt::Display for Verb {
             Self::Label => "label",
             Self::Resize => "resize",
             Self::Freeze => "freeze or thaw",
+            Self::Park => "park or unpark",
             Self::Delete => "delete",
             Self::Kill => "kill the processes of",
             Self::Administer => "administer",
@@ -185,6 +189,7 @@ mod tests {
             (Verb::Label, [true, true, false, false, false]),
             (Verb::Resize, [true, true, false, false, false]),
             (Verb::Freeze, [true, true, false, false, false]),
+            (Verb::Park, [true, true, false, false, false]),
             (Verb::Delete, [true, true, true, false, false]),
             (Verb::Kill, [true, true, true, false, false]),
             (Verb::Administer, [true, false, false, false, false]),

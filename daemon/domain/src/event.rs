@@ -119,6 +119,12 @@ kinds! {
     SliceFrozen = "slice-frozen", Info;
     /// A slice's launches are no longer held.
     SliceThawed = "slice-thawed", Info;
+    /// A slice's device memory lies in host memory now, and its part of the GPUs is free.
+    SliceParked = "slice-parked", Info;
+    /// A parked slice is on its GPUs again.
+    SliceUnparked = "slice-unparked", Info;
+    /// A slice could not be parked, or not brought back as it was.
+    ParkFailed = "park-failed", Warning;
     /// The pod of a slice changed.
     SliceLabelled = "slice-labelled", Info;
     /// A slice beyond its project's quota ended in favour of a job within its own.

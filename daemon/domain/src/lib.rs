@@ -20,6 +20,7 @@ pub mod id;
 pub mod jobs;
 pub mod ledger;
 pub mod node;
+pub mod park;
 pub mod placement;
 pub mod pod;
 pub mod request;

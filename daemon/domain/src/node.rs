@@ -5,6 +5,7 @@ mod cordons;
 mod demand;
 mod latency;
 mod outside;
+mod parking;
 mod refusal;
 mod resizing;
 
@@ -103,7 +104,8 @@ impl Node {
 
     /// Memory and compute of a GPU that are not free: the caps, and what shrunk slices have yet to release.
     pub fn committed(&self, gpu: GpuUuid) -> (Bytes, Permille) {
-        let parts = self.slices.values().filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
+        let present = self.slices.values().filter(|slice| !slice.is_away());
+        let parts = present.filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
         parts.fold((Bytes::ZERO, Permille::ZERO), |(memory, compute), (slice, cap)| {
             let held = cap.saturating_add(self.excess(&slice.name, gpu));
             (memory.saturating_add(held), compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE))
@@ -177,6 +179,7 @@ impl Node {
             latency: request.latency,
             gang: request.gang.clone(),
             frozen: false,
+            parked: None,
             ephemeral: request.ephemeral,
             pod: request.pod.clone(),
             job: origin.job,
@@ -197,7 +200,7 @@ impl Node {
             let room = self.rooms().into_iter().find(|room| room.uuid == part.gpu);
             match room {
                 None => return Err(stranded("is not on this node any more")),
-                Some(room) if part.cap > room.free => {
+                Some(room) if part.cap > room.free && !slice.is_away() => {
                     return Err(stranded("has less room than the slice was promised"));
                 }
                 Some(_) => {}
@@ -285,7 +288,7 @@ impl Node {
             capacity: gpu.capacity,
             free: gpu.capacity.saturating_sub(memory),
             free_compute: Permille::WHOLE.saturating_sub(compute),
-            occupied: self.slices.values().any(|slice| slice.part_of(gpu.uuid).is_some()),
+            occupied: self.slices.values().any(|slice| !slice.is_away() && slice.part_of(gpu.uuid).is_some()),
             kept: Permille::ZERO,
             obstacle: gpu.obstacle.clone(),
             cordon: self.cordons.get(&gpu.uuid).cloned(),

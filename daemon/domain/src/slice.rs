@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::jobs::{MemberId, ProjectName};
+use crate::park::{Park, ParkStage};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -46,6 +47,9 @@ pub struct Slice {
     /// True if launches are held.
     #[serde(default)]
     pub frozen: bool,
+    /// Stage of its absence from its GPUs; `None` while it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Park>,
     /// The gang with which it has its turns, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,
@@ -78,6 +82,16 @@ impl Slice {
             ComputeMode::BestEffort => Permille::ZERO,
             ComputeMode::Fair | ComputeMode::Strict => self.compute,
         }
+    }
+
+    /// Tests if its launches are held, by a freeze or because it is not on its GPUs.
+    pub const fn is_held(&self) -> bool {
+        self.frozen || self.parked.is_some()
+    }
+
+    /// Tests if its part of its GPUs is free for others.
+    pub const fn is_away(&self) -> bool {
+        matches!(self.parked, Some(Park { stage: ParkStage::Parked, .. }))
     }
 
     /// The slice's part of this GPU, if any.

@@ -11,6 +11,7 @@ use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use crate::jobs::ProjectName;
+use crate::park::Park;
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -254,6 +255,9 @@ pub struct SliceView {
     /// Time without use of the GPU, in milliseconds; `None` if it is too short to count as idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
+    /// Stage of its absence from its GPUs; `None` while it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Park>,
 }
 
 /// A slice's part of one GPU.

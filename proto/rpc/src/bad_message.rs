@@ -80,6 +80,8 @@ pub enum BadMessage {
     Mode(i32),
     #[error("compute state {0} is not known to this version")]
     State(i32),
+    #[error("{0} is no stage of a parked slice that this version knows")]
+    Stage(i32),
     #[error(
         "the resize changes nothing: give a fraction, a memory size, a compute share, a limit, a priority or a latency"
     )]

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::id::GpuSelector;
+use tranche_domain::park::ParkStage;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{BadShare, ComputeMode, Fraction, Resize, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
@@ -45,6 +46,8 @@ enumeration! { ComputeMode = v1::ComputeMode, Mode: Fair, Strict, BestEffort }
 enumeration! {
     ComputeState = v1::ComputeState, State: NoWork, Running, OverShare, LimitReached, Frozen, BehindPriority
 }
+
+enumeration! { ParkStage = v1::ParkStage, Stage: Parking, Parked, Unparking }
 
 field! {
     GpuSelector = String: |gpu| gpu.to_string(), gpu.parse()?;

@@ -2,6 +2,7 @@
 
 use tranche_domain::compute::Waits;
 use tranche_domain::fault::Fault;
+use tranche_domain::park::Park;
 use tranche_domain::view;
 
 use crate::mirror::mirror;
@@ -28,10 +29,12 @@ mirror! {
     view::SliceView = v1::SliceView {
         name, share, devices, priority, gang, project, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
         tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids,
-        idle_ms;
+        idle_ms, parked;
         mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us;
         in waits: Waits { count: waits, late: late_waits, longest_us: longest_wait_us }
     }
+
+    Park = v1::ParkView { stage, since_unix_ms; host: host_bytes }
 
     view::SliceDeviceView = v1::SliceDeviceView {
         gpu_index, gpu_uuid, utilization_percent;

@@ -53,8 +53,9 @@ impl Node {
         Ok(chosen.into_iter().map(change).collect())
     }
 
-    /// The slices with a part of this GPU.
+    /// The slices with a part of this GPU, without those that are parked.
     pub fn slices_on(&self, gpu: GpuUuid) -> impl Iterator<Item = &SliceName> {
-        self.slices.values().filter(move |slice| slice.part_of(gpu).is_some()).map(|slice| &slice.name)
+        let present = self.slices.values().filter(|slice| !slice.is_away());
+        present.filter(move |slice| slice.part_of(gpu).is_some()).map(|slice| &slice.name)
     }
 }

@@ -34,7 +34,7 @@ impl Node {
 
     /// Slices of users that no job and no pod owns.
     pub fn user_slices(&self) -> Vec<UserSlice> {
-        let slices = self.slices.values().filter(|slice| is_users(slice));
+        let slices = self.slices.values().filter(|slice| is_users(slice) && !slice.is_away());
         let of = |slice: &Slice| UserSlice {
             name: slice.name.clone(),
             owner_uid: slice.owner_uid,
@@ -49,7 +49,7 @@ impl Node {
 
     /// All slices with the parts of GPUs that they take, the larger of memory and compute.
     pub fn holdings(&self) -> impl Iterator<Item = (&Slice, Vec<(GpuUuid, MilliGpus)>)> {
-        self.slices.values().map(|slice| {
+        self.slices.values().filter(|slice| !slice.is_away()).map(|slice| {
             let gpus = slice.parts.iter().map(|part| {
                 let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu);
                 let taken = self.taken([slice], part.gpu, gpu.map_or(part.cap, |gpu| gpu.capacity));
@@ -76,7 +76,8 @@ impl Node {
 
     /// Part of a GPU that slices take which are neither these members' nor users'.
     fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
-        let others = self.slices.values().filter(|slice| !is_of(slice.job, members) && !is_users(slice));
+        let present = self.slices.values().filter(|slice| !slice.is_away());
+        let others = present.filter(|slice| !is_of(slice.job, members) && !is_users(slice));
         self.taken(others, gpu, capacity)
     }
 

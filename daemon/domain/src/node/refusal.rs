@@ -2,6 +2,7 @@
 
 use crate::compute::Latency;
 use crate::id::{GpuUuid, SliceName};
+use crate::park::ParkStage;
 use crate::placement::{Ever, Unplaceable};
 use crate::units::{Bytes, Permille};
 
@@ -80,6 +81,56 @@ pub enum Refusal {
         /// Maximum compute on this GPU.
         most_compute: Permille,
     },
+    /// The slice is not on its GPUs, or on its way.
+    #[error("slice {name} is {stage}: `tranche slice unpark {name}` brings a parked slice back")]
+    Parked {
+        /// Name of the slice.
+        name: SliceName,
+        /// Stage of its absence.
+        stage: ParkStage,
+    },
+    /// The slice is on its GPUs.
+    #[error("slice {0} is not parked")]
+    NotParked(SliceName),
+    /// A job's slice belongs to the quota scheduler.
+    #[error(
+        "slice {0} is a job's, whose parts of GPUs the quota scheduler gives: `tranche suspend` stops the job"
+    )]
+    ParkOfJob(SliceName),
+    /// The contents of the slice's device memory have no room in host memory.
+    #[error(
+        "slice {name} cannot be parked: it needs {needed} of host memory, and parked slices have {taken} of {budget} \
+         (`park_memory_mib` in the configuration); unpark or delete one of them"
+    )]
+    NoHostMemory {
+        /// Name of the slice.
+        name: SliceName,
+        /// Host memory for its contents.
+        needed: Bytes,
+        /// Host memory of parked slices.
+        taken: Bytes,
+        /// Host memory that parked slices may have together.
+        budget: Bytes,
+    },
+    /// Others have the part of a GPU that a parked slice needs.
+    #[error(
+        "slice {name} cannot come back: it needs {memory} and {compute} of compute on GPU {index}, where {free} and \
+         {free_compute} of compute are free; delete or park others there, or wait with --wait"
+    )]
+    NoRoomToReturn {
+        /// Name of the slice.
+        name: SliceName,
+        /// NVML index of the GPU.
+        index: u32,
+        /// Its memory cap there.
+        memory: Bytes,
+        /// Its compute request there.
+        compute: Permille,
+        /// Free memory of the GPU.
+        free: Bytes,
+        /// Free compute of the GPU.
+        free_compute: Permille,
+    },
     /// A restored slice's GPU is absent, or smaller than before.
     #[error("slice {name} cannot be served: its GPU {gpu} {reason}")]
     Stranded {
@@ -98,6 +149,7 @@ impl Refusal {
         match self {
             Self::Unplaceable(Unplaceable::NoRoom { ever, .. }) => !matches!(ever, Ever::Never),
             Self::Unplaceable(Unplaceable::Cordoned { .. }) | Self::Latency { .. } => true,
+            Self::NoRoomToReturn { .. } => true,
             _ => false,
         }
     }

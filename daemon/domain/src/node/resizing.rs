@@ -17,6 +17,9 @@ impl Node {
         if slice.job.is_some() && of_job {
             return Err(Refusal::OfJob(slice.name));
         }
+        if let Some(park) = slice.parked.filter(|_| resize.concerns_size()) {
+            return Err(Refusal::Parked { name: slice.name, stage: park.stage });
+        }
         if resize.concerns_size() {
             self.resize_part(&mut slice, resize)?;
         }

@@ -1,0 +1,105 @@
+//! Slices that leave their GPUs and come back.
+//!
+//! Law: the memory and compute of a slice are free for others only while none of its processes can hold device memory,
+//! and they are committed again before the first of them is restored.
+
+use super::{Node, Refusal};
+use crate::id::SliceName;
+use crate::park::{Park, ParkStage};
+use crate::slice::{Part, Slice};
+use crate::units::Bytes;
+
+impl Node {
+    /// Host memory that is set aside for slices that are parked, or on their way.
+    pub fn parked_host(&self) -> Bytes {
+        let parks = self.slices.values().filter_map(|slice| slice.parked);
+        parks.fold(Bytes::ZERO, |sum, park| sum.saturating_add(park.host))
+    }
+
+    /// Begins to park a slice, with `host` bytes of host memory set aside of a budget for all slices.
+    /// Its part of the GPUs stays committed until [`Node::finish_parking`].
+    pub fn begin_parking(
+        &mut self,
+        name: &SliceName,
+        host: Bytes,
+        budget: Bytes,
+        now_unix_ms: u64,
+    ) -> Result<(), Refusal> {
+        let slice = self.slice(name)?;
+        if let Some(Park { stage, .. }) = slice.parked {
+            return Err(Refusal::Parked { name: name.clone(), stage });
+        }
+        if slice.job.is_some() {
+            return Err(Refusal::ParkOfJob(name.clone()));
+        }
+        let taken = self.parked_host();
+        if taken.checked_add(host).is_none_or(|sum| sum > budget) {
+            return Err(Refusal::NoHostMemory { name: name.clone(), needed: host, taken, budget });
+        }
+        self.set_park(name, Some(Park { stage: ParkStage::Parking, host, since_unix_ms: now_unix_ms }))
+    }
+
+    /// Frees the slice's part of its GPUs: none of its processes holds device memory now.
+    pub fn finish_parking(&mut self, name: &SliceName) -> Result<(), Refusal> {
+        let park = self.slice(name)?.parked.filter(|park| park.stage == ParkStage::Parking);
+        let park = park.ok_or_else(|| Refusal::NotParked(name.clone()))?;
+        self.excess.retain(|(owner, _), _| owner != name);
+        self.set_park(name, Some(Park { stage: ParkStage::Parked, ..park }))
+    }
+
+    /// Commits the slice's part of its GPUs again, before the first of its processes is restored.
+    pub fn begin_unparking(&mut self, name: &SliceName) -> Result<(), Refusal> {
+        let slice = self.slice(name)?;
+        let park = slice.parked.ok_or_else(|| Refusal::NotParked(name.clone()))?;
+        match park.stage {
+            ParkStage::Parked => self.room_to_return(slice)?,
+            stage => return Err(Refusal::Parked { name: name.clone(), stage }),
+        }
+        self.set_park(name, Some(Park { stage: ParkStage::Unparking, ..park }))
+    }
+
+    /// Returns the slice to its GPUs for good, and frees its host memory. Its part of them has to be committed.
+    pub fn finish_unparking(&mut self, name: &SliceName) -> Result<(), Refusal> {
+        match self.slice(name)?.parked {
+            Some(Park { stage: stage @ ParkStage::Parked, .. }) => {
+                Err(Refusal::Parked { name: name.clone(), stage })
+            }
+            _ => self.set_park(name, None),
+        }
+    }
+
+    fn set_park(&mut self, name: &SliceName, park: Option<Park>) -> Result<(), Refusal> {
+        let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        slice.parked = park;
+        Ok(())
+    }
+
+    /// Checks that every GPU of a parked slice has room for it.
+    fn room_to_return(&self, slice: &Slice) -> Result<(), Refusal> {
+        let rooms = self.rooms_for(false);
+        for Part { gpu, cap } in &slice.parts {
+            let name = slice.name.clone();
+            let Some(room) = rooms.iter().find(|room| room.uuid == *gpu) else {
+                return Err(Refusal::Stranded { name, gpu: *gpu, reason: "is not on this node any more" });
+            };
+            if room.obstacle.is_some() || room.cordon.is_some() {
+                return Err(Refusal::Stranded { name, gpu: *gpu, reason: "takes no slices at present" });
+            }
+            if room.free < *cap || room.free_compute < slice.compute {
+                return Err(Refusal::NoRoomToReturn {
+                    name,
+                    index: room.index,
+                    memory: *cap,
+                    compute: slice.compute,
+                    free: room.free,
+                    free_compute: room.free_compute,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "parking_tests.rs"]
+mod tests;
