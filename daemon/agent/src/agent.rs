@@ -8,6 +8,7 @@ mod creation;
 mod deletion;
 mod drain;
 mod notices;
+mod park;
 mod updates;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Gpu, Node, Refusal};
 use tranche_domain::slice::Slice;
+use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, AccessGate, Caller};
@@ -35,8 +37,9 @@ use crate::failure::RequestFailure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::idleness::Idleness;
+use crate::parking::{self, Parking};
 use crate::queue::Queue;
-use crate::sockets::{DaemonPaths, DaemonScope};
+use crate::sockets::{DaemonPaths, DaemonScope, job_runner_beside};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
 use crate::user_names::UserDirectory;
@@ -60,6 +63,9 @@ pub(crate) struct Agent {
     pub(crate) facts: Option<NodeFacts>,
     pub(crate) gpus: Vec<GpuFacts>,
     over_cap: Mutex<OverCap>,
+    /// Host memory that parked slices may have together.
+    park_budget: Mutex<Bytes>,
+    pub(crate) parking: Parking,
     /// `None` in a daemon that was started without a configuration.
     pub(crate) configured: Option<Configured>,
     pub(crate) reaper: Arc<Reaper>,
@@ -144,6 +150,7 @@ impl Agent {
         };
         let usage_guard = UsageGuard::new(Arc::clone(&telemetry))
             .inspect_err(|error| tracing::warn!(%error, "usage files are not watched"));
+        let parking = Parking::new(layout.runtime.clone(), job_runner_beside(&shim));
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             gate: Arc::new(AccessGate::new(access, layout.reach)),
             containers: SliceContainers::new(&layout, parts.described),
@@ -151,6 +158,8 @@ impl Agent {
             shim,
             facts,
             over_cap: Mutex::new(config.over_cap()),
+            park_budget: Mutex::new(park_budget(&config)),
+            parking,
             configured: parts.configured,
             reaper: Arc::new(Reaper::new(Arc::clone(&telemetry), Arc::clone(&driver), own.clone())),
             faults: Arc::new(FaultMonitor::new(
@@ -216,6 +225,11 @@ impl Agent {
         *self.over_cap.lock().expect("nothing panics while it holds this")
     }
 
+    /// Host memory that parked slices may have together.
+    pub(crate) fn park_budget(&self) -> Bytes {
+        *self.park_budget.lock().expect("nothing panics while it holds this")
+    }
+
     /// Reads the configuration again and applies the keys that need no restart.
     pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<ReloadOutcome, RequestFailure> {
         let configured = self.configured.as_ref().ok_or(RequestFailure::NotConfigured)?;
@@ -235,6 +249,7 @@ impl Agent {
 
     fn reconfigure(&self, config: &Config) {
         *self.over_cap.lock().expect("nothing panics while it holds this") = config.over_cap();
+        *self.park_budget.lock().expect("nothing panics while it holds this") = park_budget(config);
         self.idleness.set_after(Duration::from_secs(config.idle_after_s));
         self.faults.set_quiet(Duration::from_secs(config.fault_quiet_s));
         self.gate.set_limits(config.limits());
@@ -276,6 +291,11 @@ impl Slices for Agent {
     fn save(&self) {
         self.save();
     }
+}
+
+/// Host memory for parked slices: as configured, or half of the node's.
+fn park_budget(config: &Config) -> Bytes {
+    config.park_memory_mib.map_or_else(parking::default_budget, Bytes::mib)
 }
 
 /// The driver's facts and GPUs as far as they can be read; what cannot be read becomes conditions.

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tranche_domain::event::EventKind;
-use tranche_domain::id::SliceName;
+use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding};
+use tranche_inventory::InventoryError;
 
 use crate::agent::Agent;
-use attribution::Attribution;
+use crate::parking::ParkFailure;
+use attribution::{Attribution, ProcessOwner};
 use observation::Since;
 use tranche_linux::process::Process;
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -28,6 +30,11 @@ const KILL_PASSES: usize = 8;
 /// Time for which a slice that holds more than it reports is resampled more often.
 /// It also bounds the wait for the driver. After that the regular audit covers the slice.
 const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
+
+/// Longest wait until the driver no longer lists processes that were checkpointed.
+const UNLISTED_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of querying the driver meanwhile.
+const UNLISTED_PERIOD: Duration = Duration::from_millis(20);
 
 /// Resamples the slices that recently began to hold more than they report; returns those that still do.
 /// Memory that a shrunken slice freed becomes available to others as soon as the driver shows it.
@@ -48,6 +55,37 @@ pub(crate) async fn resample(agent: &Arc<Agent>, runtimes: &[Arc<SliceRuntime>])
     });
     let _ = tokio::time::timeout(RESAMPLE_WINDOW, audited).await; // the regular audit covers a timeout
     doubtful.into_iter().filter(|runtime| runtime.driver_use.doubtful_for().is_some()).collect()
+}
+
+/// Waits until the driver lists no process of a slice that has just left its GPUs.
+///
+/// # Errors
+/// One is still listed after [`UNLISTED_PATIENCE`], or the driver does not answer.
+pub(crate) fn wait_until_unlisted(agent: &Agent, runtime: &Arc<SliceRuntime>) -> Result<(), ParkFailure> {
+    let deadline = Instant::now() + UNLISTED_PATIENCE;
+    loop {
+        let name = || runtime.name.clone();
+        let listed = listed(agent, runtime).map_err(|error| ParkFailure::Unseen(name(), error))?;
+        let Some(pid) = listed else { return Ok(()) };
+        if Instant::now() >= deadline {
+            return Err(ParkFailure::StillListed { name: name(), pid });
+        }
+        std::thread::sleep(UNLISTED_PERIOD);
+    }
+}
+
+/// A process of the slice that the driver lists on one of its GPUs, attached or not.
+fn listed(agent: &Agent, runtime: &Arc<SliceRuntime>) -> Result<Option<HostPid>, InventoryError> {
+    let attribution = Attribution::of(&agent.runtimes());
+    for gpu in &runtime.gpus {
+        for process in agent.driver.processes(*gpu)? {
+            let owner = attribution.find(process.pid).map(|(_, owner)| owner);
+            if matches!(owner, Some(ProcessOwner::Slice(of)) if Arc::ptr_eq(&of, runtime)) {
+                return Ok(Some(process.pid));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Audits periodically until the daemon ends.

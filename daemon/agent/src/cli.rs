@@ -17,7 +17,7 @@ use tranche_privileged::Account;
 
 use crate::config::check_log;
 use crate::config::manual::{manual, manual_of_daemon, template};
-use crate::jobs::job_runner_beside;
+use crate::sockets::job_runner_beside;
 use crate::{
     Config, ConfigSource, Configured, Contexts, DaemonPaths, DaemonScope, Documents, ManagedGpus, SetLog,
     Settings, configuration, ownership, serve,

@@ -93,6 +93,11 @@ settings! {
     /// With `over_cap = "kill"`: seconds for which a slice may be over its cap.
     live over_cap_grace_s: u64 = 60;
 
+    /// Host memory in MiB for the contents of all parked slices; 0 forbids parking.
+    ///
+    /// Default: half of the node's memory. Parking moves the device memory of a slice's processes to host memory.
+    live park_memory_mib: Option<u64> = None, "65536";
+
     /// Seconds without use of the GPU after which a slice counts as idle, 2 at least.
     ///
     /// A smaller value counts as 2, since the use is sampled each second. Idle slices are named with their

@@ -13,6 +13,7 @@ use tranche_domain::view::RemainingView;
 use tranche_jobs::JobsError;
 use tranche_telemetry::counters::RequestOutcome;
 
+use crate::parking::ParkFailure;
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
 
@@ -65,6 +66,8 @@ pub(crate) enum RequestFailure {
     #[error("cannot make the regions of slice {name}: {cause}")]
     Regions { name: SliceName, cause: io::Error },
     #[error(transparent)]
+    Park(#[from] ParkFailure),
+    #[error(transparent)]
     Files(#[from] FilesError),
     #[error(transparent)]
     Save(#[from] SaveError),
@@ -114,6 +117,11 @@ impl RequestFailure {
             | Self::Ending(_)
             | Self::NoShim(_) => Code::FailedPrecondition,
             Self::Denied(_) => Code::PermissionDenied,
+            Self::Park(ParkFailure::NoHostMemory { .. } | ParkFailure::Occupied { .. }) => {
+                Code::ResourceExhausted
+            }
+            Self::Park(ParkFailure::NoWorker(_)) => Code::Internal,
+            Self::Park(_) => Code::FailedPrecondition,
             Self::Jobs(error) => desk_code(error),
             Self::Files(FilesError::TooLong { .. }) | Self::Misconfigured(_) => Code::InvalidArgument,
             Self::CallerGone(_) | Self::CallerUnknown | Self::NotConfigured | Self::NoJobs(_) => {
@@ -140,6 +148,8 @@ fn refusal_code(refusal: &Refusal) -> Code {
             Unplaceable::NoRoom { .. } => Code::ResourceExhausted,
         },
         Refusal::CannotGrow { .. } | Refusal::Latency { .. } => Code::ResourceExhausted,
+        Refusal::NoHostMemory { .. } | Refusal::NoRoomToReturn { .. } => Code::ResourceExhausted,
+        Refusal::Parked { .. } | Refusal::NotParked(_) | Refusal::ParkOfJob(_) => Code::FailedPrecondition,
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
         Refusal::Contradiction(_) | Refusal::LimitBelowRequest { .. } => Code::InvalidArgument,

@@ -1,4 +1,4 @@
-//! Users of a GPU that no slice's shim reports: processes of a pod that has the whole GPU, and foreign ones.
+//! Users of a GPU without a shim: processes of a pod that has the whole GPU, and foreign ones.
 //!
 //! A container with a whole GPU needs no shim, so its processes attach to nothing. Their pod is known from their
 //! cgroups, and that of a slice from its label.
@@ -27,7 +27,7 @@ pub(crate) enum GpuUserKind {
     Member,
     /// Not attached, and of the pod that has this slice with all of the GPU.
     Unattached(SliceName),
-    /// Of no slice.
+    /// A process without a slice.
     Foreign,
 }
 

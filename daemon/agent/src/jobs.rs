@@ -3,7 +3,7 @@
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tranche_jobs::{
 use crate::access::actor_of;
 use crate::agent::{Agent, Core};
 use crate::failure::RequestFailure;
+use crate::sockets::job_runner_beside;
 use tranche_linux::process::{Process, has_ended};
 use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
@@ -63,11 +64,6 @@ pub(crate) async fn run(agent: Arc<Agent>, desk: Arc<NodeDesk>) {
         }
     };
     tokio::join!(Arc::clone(&desk).run(), looking);
-}
-
-/// Path of the job runner, which is installed beside the preloaded library.
-pub(crate) fn job_runner_beside(shim: &Path) -> PathBuf {
-    shim.with_file_name("tranche-shepherd")
 }
 
 /// Owner of a member's slice, stranded or not. `None` if there is no slice that was created for the member.

@@ -27,6 +27,7 @@ mod operators;
 mod other_abi;
 mod overhead;
 mod ownership;
+mod parking;
 mod queue;
 mod recovery;
 mod sampler;

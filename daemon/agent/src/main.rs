@@ -13,6 +13,7 @@ fn main() -> ExitCode {
             gpu.map_or(ExitCode::FAILURE, calibrate::child_main)
         }
         Some(first) if first == tranche_privileged::ARGUMENT => tranche_privileged::main(arguments),
+        Some(first) if first == tranche_privileged::PARK_WORKER => tranche_parkworker::main(arguments),
         _ => tranche_agent::cli::main(),
     }
 }

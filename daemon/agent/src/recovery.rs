@@ -155,12 +155,16 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
     let roots = roots.iter().filter_map(|root| Process::reopen(*root).ok()).map(Arc::new);
     let roots: Vec<_> = roots.filter(|root| runtime.enter(root).is_ok()).collect();
     let listed = ListedProcesses::on(agent, &runtime.gpus);
+    // The driver lists none of a slice that is not on its GPUs, though they hold all that they were charged.
+    let parked = agent.core().node.slice(&runtime.name).ok().and_then(|slice| slice.parked);
+    runtime.hold_requests(parked.is_some());
     let seated = runtime.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
         if runtime.regions.were_lost() {
             runtime.restore_use(seat, |gpu| listed.holds(gpu, id.pid));
         }
-        runtime.take_over(seat, id, handle.as_ref(), |gpu| listed.most(runtime, gpu, id.pid));
+        let most = |gpu| parked.is_none().then(|| listed.most(runtime, gpu, id.pid)).flatten();
+        runtime.take_over(seat, id, handle.as_ref(), most);
         (seat, id, handle)
     });
     let seated: Vec<_> = seated.collect();
@@ -303,6 +307,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         gang: None,
         project: None,
         frozen: false,
+        parked: None,
         parts,
         ephemeral: true,
         pod: None,

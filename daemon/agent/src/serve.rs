@@ -118,6 +118,7 @@ pub async fn serve(
         vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(Arc::clone(&agent)))];
     let calls =
         access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
+    finish_passages(&agent);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
     tasks.extend(working);
     let published = DaemonMetrics { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
@@ -251,6 +252,12 @@ fn can_seal(layout: &DaemonPaths, conditions: &Conditions) -> bool {
             false
         }
     }
+}
+
+/// Brings slices back that an earlier daemon left on their way to host memory, or back.
+fn finish_passages(agent: &Arc<Agent>) {
+    let agent = Arc::clone(agent);
+    tokio::task::spawn_blocking(move || agent.finish_passages());
 }
 
 /// Raises RLIMIT_NOFILE to its hard limit. Each attached process takes a few descriptors, and a slice may have

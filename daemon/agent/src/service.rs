@@ -34,6 +34,7 @@ use tranche_linux::process;
 
 mod event_stream;
 mod gpus;
+mod parking;
 
 /// Implementation of the service.
 pub(crate) struct NodeService(pub(crate) Arc<Agent>);
@@ -70,6 +71,22 @@ impl Node for NodeService {
         self.told(&caller, self.0.resize(&name, Resize::try_from(message)?, &caller))?;
         let runtime = self.0.core().live.get(&name).cloned();
         audit::resample(&self.0, runtime.as_slice()).await;
+        self.show(&name)
+    }
+
+    async fn park_slice(&self, request: Request<v1::ParkSliceRequest>) -> Answer<v1::SliceView> {
+        let caller = caller(&request)?;
+        let name = name(&request.into_inner().name)?;
+        parking::park(&self.0, &name, &caller).await.map_err(|failure| self.refused(&caller, failure))?;
+        self.show(&name)
+    }
+
+    async fn unpark_slice(&self, request: Request<v1::UnparkSliceRequest>) -> Answer<v1::SliceView> {
+        let caller = caller(&request)?;
+        let v1::UnparkSliceRequest { name: text, wait_ms } = request.into_inner();
+        let (name, wait) = (name(&text)?, Duration::from_millis(wait_ms.min(LONGEST_WAIT_MS)));
+        let unparked = parking::unpark(&self.0, &name, &caller, wait).await;
+        unparked.map_err(|failure| self.refused(&caller, failure))?;
         self.show(&name)
     }
 
@@ -219,6 +236,11 @@ impl NodeService {
             });
         }
         answer
+    }
+
+    /// Records a refusal as an event; returns its status.
+    fn refused(&self, caller: &Caller, failure: RequestFailure) -> Status {
+        self.told::<()>(caller, Err(failure)).map_or_else(Status::from, |()| Status::ok(""))
     }
 
     fn show(&self, name: &SliceName) -> Answer<v1::SliceView> {

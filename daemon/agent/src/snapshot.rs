@@ -172,6 +172,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
             .idleness
             .idle(&slice.name)
             .map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
+        parked: slice.parked,
         root_pids: runtime.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
 }

@@ -153,6 +153,11 @@ fn listen(path: &Path, mode: u32) -> Result<UnixListener, FilesError> {
     tranche_privileged::listen(path, mode).map_err(failed)
 }
 
+/// Path of the job runner, which is installed beside the preloaded library.
+pub(crate) fn job_runner_beside(shim: &Path) -> PathBuf {
+    shim.with_file_name("tranche-shepherd")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,6 +87,7 @@ pub(crate) mod tests {
             gang: Some("ranks".parse().unwrap()),
             project: Some("vision".parse().unwrap()),
             frozen: true,
+            parked: None,
             ephemeral: true,
             pod: Some("default/train/main".parse().unwrap()),
             job: Some(MemberId { job: JobId(5), index: 6 }),

@@ -240,6 +240,8 @@ async fn credit(
     device: DeviceSlot,
     want: Units,
 ) -> DaemonReply {
+    // The client decides how long it waits.
+    runtime.until_answered().await;
     let began = Instant::now();
     loop {
         // Before the request: a process whose memory becomes free meanwhile is counted.

@@ -42,7 +42,7 @@ impl Container {
     }
 }
 
-/// Paths of `/proc/PID/cgroup` in the hierarchies that distinguish containers: version 2, then those of version 1.
+/// Paths of `/proc/PID/cgroup` in hierarchies that distinguish containers, that of version 2 first.
 pub(crate) fn paths(text: &str) -> Vec<&str> {
     let entries = || {
         text.lines().filter_map(|line| {

@@ -21,7 +21,7 @@ pub struct PodCgroups {
 }
 
 impl PodCgroups {
-    /// The place according to the cgroup of this process, if it is in a pod itself; else the top of the hierarchy.
+    /// The place by the cgroup of this process, if it is in a pod; else the top of the hierarchy.
     pub fn of_this_process() -> Self {
         let own = process::text(HostPid::new(std::process::id()), ProcessFile::Cgroup);
         own.map(|text| Self::parse(&text)).unwrap_or_default()
@@ -70,7 +70,9 @@ fn below_top<'a>(parts: &'a [&'a str]) -> Option<&'a [&'a str]> {
     parts.split_first().filter(|(first, _)| TOPS.contains(first)).map(|(_, rest)| rest)
 }
 
-/// Pod of the components below the cgroup of all pods: a class of service, unless it is the guaranteed one, and the
+/// Pod of the components below the cgroup of all pods.
+///
+/// They are a class of service, unless it is the guaranteed one, and the
 /// pod.
 fn pod_in(parts: &[&str]) -> Option<PodUid> {
     let class = match parts.first()? {

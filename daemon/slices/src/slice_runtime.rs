@@ -15,6 +15,7 @@ mod driver_use;
 mod exit;
 mod exiting;
 mod limits;
+mod parking;
 mod refusals;
 mod reserve;
 mod reserves;
@@ -32,6 +33,7 @@ use violations::RecentViolations;
 
 use exit::Exit;
 pub use exit::{Departure, MAX_LISTED_TIME};
+pub use parking::{Candidate, Unparkable};
 pub use sharing::ChargeSample;
 pub use slots::{Joined, MembershipProof, Way};
 
@@ -41,7 +43,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tranche_domain::event::Actor;
 use tranche_domain::id::{GpuUuid, SliceName};
@@ -89,6 +91,8 @@ pub struct SliceRuntime {
     /// Last figures of the driver for the slice.
     pub driver_use: DriverUse,
     reserves: Reserves,
+    /// True while the slice is not on its GPUs, so that requests for memory wait.
+    held_back: watch::Sender<bool>,
     /// Nanoseconds by which the clocks of processes are ahead of the daemon's, where they differ.
     clock_offsets: RwLock<BTreeMap<Seat, i64>>,
 }
@@ -173,6 +177,7 @@ impl SliceRuntime {
             violations: RecentViolations::default(),
             driver_use: DriverUse::of(parts.len()),
             reserves: Reserves::new(earlier),
+            held_back: watch::Sender::new(false),
             clock_offsets: RwLock::default(),
         };
         runtime.publish_limits(&mut runtime.accounting(), parts);

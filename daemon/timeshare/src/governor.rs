@@ -275,7 +275,7 @@ fn terms(slice: &Slice) -> ComputeTerms {
     gpus.sort_unstable();
     let (request, limit) = (slice.guaranteed(), slice.limit);
     let gang = slice.gang.clone().map(|name| Gang { owner_uid: slice.owner_uid, name });
-    let (priority, frozen, latency) = (slice.priority, slice.frozen, slice.latency);
+    let (priority, frozen, latency) = (slice.priority, slice.is_held(), slice.latency);
     ComputeTerms { gpus, request, limit, priority, frozen, latency, gang }
 }
 

@@ -61,6 +61,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         gang: None,
         project: None,
         frozen: false,
+        parked: None,
         ephemeral: false,
         pod: None,
         job: None,

@@ -54,6 +54,7 @@ fn only_live_keys_are_copied() {
         context_reserve_mib: 4,
         over_cap: OverCapPolicy::Kill,
         over_cap_grace_s: 5,
+        park_memory_mib: Some(5),
         idle_after_s: 6,
         violations: ViolationsPolicy::Kill,
         violations_grace_s: 7,
@@ -81,7 +82,7 @@ fn only_live_keys_are_copied() {
 }
 
 #[test]
-fn eight_keys_are_live() {
+fn nine_keys_are_live() {
     let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
     let known = [
         "connections_per_user",
@@ -89,6 +90,7 @@ fn eight_keys_are_live() {
         "slices_per_user",
         "over_cap",
         "over_cap_grace_s",
+        "park_memory_mib",
         "idle_after_s",
         "fault_quiet_s",
         "log",

@@ -101,6 +101,12 @@ impl<'w, W: Fn(Seat) -> CreditWord<'w>> LedgerAccount<'_, W> {
         point("recovery: restored");
     }
 
+    /// Recalls all unused credit of these processes.
+    pub(crate) fn recall_unused(&mut self, seats: impl IntoIterator<Item = Seat>) {
+        let plan = seats.into_iter().map(|seat| (seat, self.ledger.granted(seat))).collect();
+        self.recall_all(plan);
+    }
+
     fn recall_all(&mut self, plan: Vec<(Seat, Bytes)>) {
         for (seat, most) in plan {
             let got = (self.words)(seat).recall(Units::within(most.get()));

@@ -19,6 +19,9 @@ impl SliceRuntime {
         }
         let AttachedProcess { seat, id } = member;
         let mut accounting = self.accounting();
+        if self.holds_requests() {
+            return DaemonReply::Later;
+        }
         // The request may be read after its slot was released; a grant would then belong to no process.
         if accounting.seat_of(id) != Some(seat) {
             return DaemonReply::Refused(AttachRefusal::NotAMember);

@@ -1,0 +1,271 @@
+//! Parking of slices, and their return.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tranche_domain::access::Verb;
+use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::node::Refusal;
+use tranche_domain::park::ParkStage;
+use tranche_domain::slice::Slice;
+use tranche_domain::units::Bytes;
+use tranche_linux::clock::now_unix_ms;
+use tranche_linux::process::Process;
+use tranche_parkworker::WorkerError;
+use tranche_shm::crash::point;
+use tranche_slices::slice_runtime::{Candidate, SliceRuntime};
+
+use super::{Agent, Core};
+use crate::access::Caller;
+use crate::audit;
+use crate::failure::RequestFailure;
+use crate::parking::{self, Moving, ParkFailure, SlicePassage};
+
+/// Processes with the memory that each may hold.
+type Loads = Vec<(Arc<Process>, Bytes)>;
+
+impl Agent {
+    /// Moves the device memory of a slice to host memory, and frees its part of the GPUs. Blocks until that is done;
+    /// a failure leaves the slice on its GPUs.
+    pub(crate) fn park(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
+        self.permit(&self.core(), name, caller, Verb::Park)?;
+        let _moving = self.parking.begin(name)?;
+        self.can_checkpoint(name)?;
+        let (runtime, loads) = self.intend(name)?;
+        let parked = self.leave(&runtime, loads);
+        match parked {
+            Ok(bytes) => {
+                let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
+                let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
+                self.telemetry.events.record(parked.asked_by(caller.actor()));
+                self.notify_capacity();
+                Ok(())
+            }
+            Err(failure) => {
+                let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(name);
+                self.telemetry.events.record(told.asked_by(caller.actor()));
+                self.return_to_gpus(&runtime)?;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Checks that the driver has the calls and returns a state for each process of a slice.
+    fn can_checkpoint(&self, name: &SliceName) -> Result<(), RequestFailure> {
+        let runtime = self.core().live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
+        let worker = self.parking.worker()?;
+        let checked = SlicePassage::of(&worker, &loads(&candidates)).initialized().map(drop);
+        Ok(checked.map_err(|(pid, cause)| ParkFailure::NotParked { name: name.clone(), pid, cause })?)
+    }
+
+    /// Checks that a slice can be parked, and records that it is about to be.
+    fn intend(&self, name: &SliceName) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
+        let mut core = self.core();
+        self.refuse_other_version(&core, name)?;
+        core.node.slice(name)?;
+        let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        // What is granted and not used is not in the GPU: it needs no host memory, and is not to be used now.
+        runtime.hold_requests(true);
+        runtime.recall_unused();
+        let recorded = self.record_intention(&mut core, &runtime);
+        if recorded.is_err() {
+            runtime.hold_requests(core.node.slice(name)?.parked.is_some());
+        }
+        let loads = recorded?;
+        point("park: intended");
+        self.hold(&core, &runtime, true);
+        drop(core);
+        Ok((runtime, loads))
+    }
+
+    /// Records that a slice is about to be parked, where its processes and host memory allow it.
+    fn record_intention(&self, core: &mut Core, runtime: &SliceRuntime) -> Result<Loads, RequestFailure> {
+        let name = &runtime.name;
+        let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
+        let loads = loads(&candidates);
+        let needs: Vec<(HostPid, Bytes)> =
+            loads.iter().map(|(process, bytes)| (process.id.pid, *bytes)).collect();
+        let needed = needs.iter().map(|(_, bytes)| *bytes).sum();
+        // The operator's word comes before what the node has.
+        core.node.begin_parking(name, needed, self.park_budget(), now_unix_ms())?;
+        let recorded = match parking::check(&needs) {
+            Ok(()) => core.save(&self.layout),
+            Err(host) => {
+                let (free, place) = (host.free, host.place);
+                Err(ParkFailure::NoHostMemory { name: name.clone(), needed, free, place }.into())
+            }
+        };
+        if recorded.is_err() {
+            core.node.finish_unparking(name)?;
+        }
+        recorded.map(|()| loads)
+    }
+
+    /// Holds launches and requests for memory of a slice that is not on its GPUs, or releases them.
+    fn hold(&self, core: &Core, runtime: &SliceRuntime, hold: bool) {
+        runtime.hold_requests(hold);
+        if let Ok(slice) = core.node.slice(&runtime.name) {
+            self.governor.change(slice);
+        }
+    }
+
+    /// Checkpoints the processes of a slice, and frees its part of the GPUs. Returns the bytes in host memory.
+    fn leave(&self, runtime: &Arc<SliceRuntime>, loads: Loads) -> Result<Bytes, RequestFailure> {
+        let name = &runtime.name;
+        let worker = self.parking.worker()?;
+        let failed = |(pid, cause): (HostPid, WorkerError)| {
+            if matches!(cause, WorkerError::Gone(_) | WorkerError::Busy) {
+                self.parking.discard_worker();
+            }
+            ParkFailure::NotParked { name: name.clone(), pid, cause }
+        };
+        let (present, absent): (Loads, Loads) = {
+            let initialized: BTreeSet<HostPid> = SlicePassage::of(&worker, &loads)
+                .initialized()
+                .map_err(failed)?
+                .iter()
+                .map(|(process, _)| process.id.pid)
+                .collect();
+            loads.into_iter().partition(|(process, _)| initialized.contains(&process.id.pid))
+        };
+        // Its credit would let it use a GPU while the slice is away.
+        if let Some((process, _)) = absent.iter().find(|(_, bytes)| *bytes > Bytes::ZERO) {
+            return Err(ParkFailure::Starting { name: name.clone(), pid: process.id.pid }.into());
+        }
+        let passage = SlicePassage::of(&worker, &present);
+        passage.lock().map_err(failed)?;
+        // A call that was under way may have changed what can be checkpointed.
+        let again = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
+        let known: BTreeSet<HostPid> = present.iter().map(|(process, _)| process.id.pid).collect();
+        let newcomer = again
+            .iter()
+            .find(|candidate| candidate.granted > Bytes::ZERO && !known.contains(&candidate.member.id.pid));
+        if let Some(newcomer) = newcomer {
+            return Err(ParkFailure::Starting { name: name.clone(), pid: newcomer.member.id.pid }.into());
+        }
+        passage.checkpoint().map_err(failed)?;
+        audit::wait_until_unlisted(self, runtime)?;
+        let mut core = self.core();
+        let before = core.node.clone();
+        core.node.finish_parking(name)?;
+        if let Err(failure) = core.save(&self.layout) {
+            core.node = before;
+            return Err(failure);
+        }
+        point("park: parked");
+        Ok(present.iter().map(|(_, bytes)| *bytes).sum())
+    }
+
+    /// Brings a parked slice back to its GPUs. Blocks until that is done; without room nothing changes.
+    pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
+        self.permit(&self.core(), name, caller, Verb::Park)?;
+        let _moving: Moving<'_> = self.parking.begin(name)?;
+        let runtime = self.commit_again(name)?;
+        self.return_to_gpus(&runtime)?;
+        let unparked = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(name);
+        self.telemetry.events.record(unparked.asked_by(caller.actor()));
+        Ok(())
+    }
+
+    /// Commits a parked slice's part of its GPUs again. One that is on its way already has it.
+    fn commit_again(&self, name: &SliceName) -> Result<Arc<SliceRuntime>, RequestFailure> {
+        let mut core = self.core();
+        self.refuse_other_version(&core, name)?;
+        let slice = core.node.slice(name)?.clone();
+        let runtime = core.live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        if slice.parked.is_some_and(|park| park.stage != ParkStage::Parked) {
+            return Ok(runtime);
+        }
+        let before = core.node.clone();
+        core.node.begin_unparking(name)?;
+        let committed = self.check_free(&slice, &runtime).and_then(|()| core.save(&self.layout));
+        if let Err(failure) = committed {
+            core.node = before;
+            return Err(failure);
+        }
+        point("unpark: committed");
+        Ok(runtime)
+    }
+
+    /// Checks that the driver shows as much memory free as the processes of a slice had. A restore without room would
+    /// fail for good.
+    fn check_free(&self, slice: &Slice, runtime: &SliceRuntime) -> Result<(), RequestFailure> {
+        for (part, needed) in slice.parts.iter().zip(runtime.granted()) {
+            let Some(facts) = self.gpus.iter().find(|facts| facts.uuid == part.gpu) else { continue };
+            let used = self.driver.state(part.gpu).map(|state| state.used);
+            let free = used.map_or(Bytes::ZERO, |used| facts.capacity().saturating_sub(used));
+            if free < needed {
+                let (name, index) = (slice.name.clone(), facts.index);
+                return Err(ParkFailure::Occupied { name, index, needed, free }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores what is checkpointed, ends what cannot be restored, and releases launches and requests. Its part of the GPUs is
+    /// committed to it.
+    fn return_to_gpus(&self, runtime: &Arc<SliceRuntime>) -> Result<(), RequestFailure> {
+        let name = &runtime.name;
+        let granted = runtime.granted().into_iter().sum();
+        let loads: Loads = runtime.attached().into_iter().map(|(_, process)| (process, granted)).collect();
+        let lost = if loads.is_empty() {
+            Vec::new()
+        } else {
+            let worker = self.parking.worker()?;
+            SlicePassage::of(&worker, &loads).bring_back().map_err(|(pid, cause)| {
+                if matches!(cause, WorkerError::Gone(_) | WorkerError::Busy) {
+                    self.parking.discard_worker();
+                }
+                ParkFailure::NotBack { name: name.clone(), pid, cause }
+            })?
+        };
+        for (pid, cause) in &lost {
+            let process = loads.iter().find(|(process, _)| process.id.pid == *pid);
+            let killed = process.map(|(process, _)| process.kill());
+            let evidence = format!(
+                "the driver could not restore it ({cause}); killed: {}",
+                matches!(killed, Some(Ok(())))
+            );
+            self.telemetry.events.record(Happening::new(EventKind::Killed, evidence).of(name).by(*pid));
+        }
+        let mut core = self.core();
+        core.node.finish_unparking(name)?;
+        self.hold(&core, runtime, false);
+        core.save(&self.layout)?;
+        drop(core);
+        point("unpark: back");
+        let pids = lost.iter().map(|(pid, _)| *pid).collect();
+        match lost.into_iter().next() {
+            None => Ok(()),
+            Some((_, cause)) => Err(ParkFailure::Lost { name: name.clone(), pids, cause }.into()),
+        }
+    }
+
+    /// Brings slices back that an earlier daemon left on their way.
+    pub(crate) fn finish_passages(&self) {
+        let on_the_way: Vec<Arc<SliceRuntime>> = {
+            let core = self.core();
+            let moving = core
+                .node
+                .slices()
+                .values()
+                .filter(|slice| slice.parked.is_some_and(|park| park.stage != ParkStage::Parked));
+            moving.filter_map(|slice| core.live.get(&slice.name).cloned()).collect()
+        };
+        for runtime in on_the_way {
+            let Ok(_moving) = self.parking.begin(&runtime.name) else { continue };
+            let happening = match self.return_to_gpus(&runtime) {
+                Ok(()) => Happening::new(EventKind::SliceUnparked, "an earlier daemon left it on its way"),
+                Err(failure) => Happening::new(EventKind::ParkFailed, failure.to_string()),
+            };
+            self.telemetry.events.record(happening.of(&runtime.name));
+        }
+    }
+}
+
+fn loads(candidates: &[Candidate]) -> Loads {
+    let load = |candidate: &Candidate| (Arc::clone(&candidate.process), candidate.granted);
+    candidates.iter().map(load).collect()
+}

@@ -1,0 +1,131 @@
+//! Parking: moves the device memory of a slice's processes to host memory, and back.
+//!
+//! The driver does it, on requests of the park worker. Laws:
+//! - The stage of a slice is on disk before the first process is touched, and until the last one is done.
+//! - All processes are locked before one is checkpointed, and all are restored before one is unlocked.
+//! - No process is restored before its slice has its part of the GPUs again, and the driver shows that much free.
+//! - A daemon that takes over goes by the driver's state of each process; a slice that was on its way to host memory
+//!   is brought back.
+
+mod host;
+mod passage;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::units::Bytes;
+use tranche_inventory::InventoryError;
+use tranche_linux::privileges;
+use tranche_parkworker::{ParkWorker, WorkerError};
+use tranche_slices::slice_runtime::Unparkable;
+
+pub(crate) use host::{check, default_budget};
+pub(crate) use passage::SlicePassage;
+
+/// Longest wait until the work of a process is done.
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Failure to park a slice, or to bring it back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParkFailure {
+    #[error("slice {0} cannot be parked: {1}; nothing was changed")]
+    Unparkable(SliceName, Unparkable),
+    #[error(
+        "slice {name} cannot be parked: it needs {needed} of host memory, and {free} are {place}; nothing was changed"
+    )]
+    NoHostMemory { name: SliceName, needed: Bytes, free: Bytes, place: &'static str },
+    #[error("slice {0} is being parked or brought back by another request: try again")]
+    InProgress(SliceName),
+    #[error("cannot start the park worker: {0}")]
+    NoWorker(std::io::Error),
+    #[error("slice {name} stays on its GPUs: process {pid}: {cause}")]
+    NotParked { name: SliceName, pid: HostPid, cause: WorkerError },
+    #[error(
+        "slice {name} stays on its GPUs: process {pid} is about to use a GPU for the first time: try again"
+    )]
+    Starting { name: SliceName, pid: HostPid },
+    #[error(
+        "slice {name} stays on its GPUs: the driver still lists process {pid} on one of them, which is of the slice and \
+         was not checkpointed"
+    )]
+    StillListed { name: SliceName, pid: HostPid },
+    #[error("slice {0} stays on its GPUs: the driver does not list the processes on them: {1}")]
+    Unseen(SliceName, InventoryError),
+    #[error("slice {name} is back on its GPUs without {}, which the driver could not restore: {cause}", list(.pids))]
+    Lost { name: SliceName, pids: Vec<HostPid>, cause: WorkerError },
+    #[error(
+        "slice {name} is not back yet: process {pid}: {cause}; `tranche slice unpark {name}` tries again"
+    )]
+    NotBack { name: SliceName, pid: HostPid, cause: WorkerError },
+    #[error(
+        "slice {name} cannot come back: its processes need {needed} on GPU {index}, where the driver shows {free} free: \
+         others than slices use it"
+    )]
+    Occupied { name: SliceName, index: u32, needed: Bytes, free: Bytes },
+}
+
+fn list(pids: &[HostPid]) -> String {
+    let each: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, each.join(", "))
+}
+
+/// The park worker, and the slices that are on their way.
+#[derive(Debug)]
+pub(crate) struct Parking {
+    /// Directory of sockets and regions, and path of the job runner: the bounds of the worker.
+    bounds: (PathBuf, PathBuf),
+    worker: Mutex<Option<Arc<ParkWorker>>>,
+    moving: Mutex<BTreeSet<SliceName>>,
+}
+
+/// A slice that no other request parks or brings back meanwhile.
+pub(crate) struct Moving<'a> {
+    parking: &'a Parking,
+    name: SliceName,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        locked(&self.parking.moving).remove(&self.name);
+    }
+}
+
+impl Parking {
+    /// No worker yet; one is started at the first request.
+    pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf) -> Self {
+        Self { bounds: (runtime, job_runner), worker: Mutex::default(), moving: Mutex::default() }
+    }
+
+    /// Reserves a slice for one request.
+    pub(crate) fn begin(&self, name: &SliceName) -> Result<Moving<'_>, ParkFailure> {
+        if !locked(&self.moving).insert(name.clone()) {
+            return Err(ParkFailure::InProgress(name.clone()));
+        }
+        Ok(Moving { parking: self, name: name.clone() })
+    }
+
+    /// The running worker, or a new one.
+    pub(crate) fn worker(&self) -> Result<Arc<ParkWorker>, ParkFailure> {
+        let mut worker = locked(&self.worker);
+        if let Some(worker) = worker.as_ref().filter(|worker| worker.is_alive()) {
+            return Ok(Arc::clone(worker));
+        }
+        let (runtime, job_runner) = &self.bounds;
+        let socket = privileges::park_worker(runtime, job_runner.clone()).map_err(ParkFailure::NoWorker)?;
+        let new = Arc::new(ParkWorker::over(socket).map_err(ParkFailure::NoWorker)?);
+        *worker = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// Drops the worker, so that the next request gets a new one.
+    pub(crate) fn discard_worker(&self) {
+        *locked(&self.worker) = None;
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
