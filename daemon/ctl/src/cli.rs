@@ -31,7 +31,7 @@ pub use notify::{JobChange, NotifyArgs};
 pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
 pub use service::ServiceArgs;
 pub use size::{Mode, SizeArgs};
-pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand};
+pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand, UnparkArgs};
 pub use top::TopArgs;
 
 /// Share GPUs: run programs in slices, submit jobs, and show GPUs and their users

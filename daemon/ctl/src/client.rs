@@ -32,6 +32,8 @@ pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
 /// Time limit of a call that does not wait by design.
 /// It suffices to kill the processes of a stuck slice.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for copies between device memory and host memory.
+const COPY_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Sends a message by a method of a client, and waits for the answer as long as a call may take.
 macro_rules! call {
@@ -98,6 +100,20 @@ impl Daemon {
             frozen: change.frozen,
         };
         Ok(call!(self, self.node.clone(), resize_slice, message)?.try_into()?)
+    }
+
+    /// Moves the device memory of a slice to host memory.
+    pub fn park(&mut self, name: &SliceName) -> Result<SliceView, Failure> {
+        let (message, mut node) = (v1::ParkSliceRequest { name: name.to_string() }, self.node.clone());
+        Ok(self.ask(COPY_PATIENCE, async move { node.park_slice(message).await })?.try_into()?)
+    }
+
+    /// Brings a parked slice back, waiting up to `wait` for room.
+    pub fn unpark(&mut self, name: &SliceName, wait: Duration) -> Result<SliceView, Failure> {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let message = v1::UnparkSliceRequest { name: name.to_string(), wait_ms };
+        let (mut node, patience) = (self.node.clone(), wait.saturating_add(COPY_PATIENCE));
+        Ok(self.ask(patience, async move { node.unpark_slice(message).await })?.try_into()?)
     }
 
     /// Sets or clears the pod of a slice.

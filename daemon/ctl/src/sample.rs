@@ -249,6 +249,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         processes: Vec::new(),
         root_pids: vec![HostPid::new(4200)],
         idle_ms: None,
+        parked: None,
     }
 }
 

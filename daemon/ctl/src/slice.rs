@@ -8,12 +8,14 @@ use std::path::Path;
 use serde_json::json;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
+use tranche_domain::park::Park;
 use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
 use crate::cli::{
     CreateArgs, DeleteArgs, LabelArgs, ListingArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand,
+    UnparkArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -31,6 +33,8 @@ pub fn slice(command: SliceCommand, clock: Clock, socket: &Path) -> Result<(), F
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
         SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
         SliceCommand::Thaw(args) => freeze(&mut daemon, &args, false),
+        SliceCommand::Park(args) => park(&mut daemon, &args),
+        SliceCommand::Unpark(args) => unpark(&mut daemon, &args),
         SliceCommand::Label(args) => label(&mut daemon, args),
         SliceCommand::Delete(args) => delete(&mut daemon, &args),
     }
@@ -59,6 +63,16 @@ fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
 fn freeze(daemon: &mut Daemon, args: &ShowArgs, frozen: bool) -> Result<(), Failure> {
     let slice = daemon.resize(&args.name, Resize { frozen: Some(frozen), ..Resize::default() })?;
     report(if frozen { "froze" } else { "thawed" }, &slice, args.output)
+}
+
+fn park(daemon: &mut Daemon, args: &ShowArgs) -> Result<(), Failure> {
+    let slice = daemon.park(&args.name)?;
+    report("parked", &slice, args.output)
+}
+
+fn unpark(daemon: &mut Daemon, args: &UnparkArgs) -> Result<(), Failure> {
+    let slice = daemon.unpark(&args.name, args.wait.unwrap_or_default())?;
+    report("unparked", &slice, args.output)
 }
 
 fn label(daemon: &mut Daemon, args: LabelArgs) -> Result<(), Failure> {
@@ -108,7 +122,8 @@ fn terms(slice: &SliceView) -> Vec<String> {
     let latency = slice.latency.map(|latency| format!("latency {latency}"));
     let gang = slice.gang.as_ref().map(|gang| format!("gang {}", gang.as_str()));
     let frozen = slice.frozen.then(|| "frozen".to_owned());
-    [mode, limit, priority, latency, gang, frozen].into_iter().flatten().collect()
+    let parked = slice.parked.map(|park| format!("{} ({} of host memory)", park.stage, park.host));
+    [mode, limit, priority, latency, gang, frozen, parked].into_iter().flatten().collect()
 }
 
 fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
@@ -176,6 +191,7 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
     if slice.frozen {
         line("frozen", format!("until `tranche slice thaw {}`", slice.name));
     }
+    slice.parked.iter().for_each(|park| line("parked", parked(park, clock)));
     line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
     if let Some(pod) = &slice.pod {
         let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
@@ -189,6 +205,12 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
         line("process", process_line(process));
     }
     text
+}
+
+/// Stage of a slice that is not on its GPUs.
+fn parked(park: &Park, clock: Clock) -> String {
+    let since = clock.seconds(when::at(park.since_unix_ms));
+    format!("{} since {since}, with {} of host memory", park.stage, park.host)
 }
 
 fn process_line(process: &ProcessView) -> String {

@@ -158,7 +158,7 @@ impl DraDriver {
         Ok(())
     }
 
-    /// Makes a slice, without a look at the node before: the daemon refuses one that is there already.
+    /// Makes a slice, without a snapshot of the node before: the daemon refuses one that exists.
     async fn make_part(&self, claim: &api::Claim, part: &ClaimPart) -> Result<(), ClaimError> {
         let failed = |cause| ClaimError::Daemon { claim: named(claim), cause };
         let refusal = match self.daemon.make(part.slice_request()).await {

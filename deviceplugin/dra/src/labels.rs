@@ -26,7 +26,7 @@ struct FirstContainer {
     claim: (String, String),
 }
 
-/// Sets the pods of slices that have none, as the kubelet lists them, with their uids, as the claims have them.
+/// Sets the pods of slices that have none: names from the kubelet's list, uids from the claims.
 pub(crate) async fn set(driver: &DraDriver, node: &NodeView) {
     let is_open = |slice: &&SliceView| {
         claim::uid(&slice.name).is_some() && slice.pod.as_ref().is_none_or(|pod| pod.uid.is_none())

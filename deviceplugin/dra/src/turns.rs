@@ -1,4 +1,4 @@
-//! Turns: one piece of work at a time on each claim, and none beside the search for slices without claims.
+//! Turns: one piece of work at a time on each claim, none beside the search for orphaned slices.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Locked, MutexGuard, PoisonError, Weak};

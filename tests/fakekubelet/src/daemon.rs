@@ -173,6 +173,14 @@ impl v1::node_server::Node for Door {
         Err(Status::unimplemented("resizing is not simulated"))
     }
 
+    async fn park_slice(&self, _: Request<v1::ParkSliceRequest>) -> Answer<v1::SliceView> {
+        Err(Status::unimplemented("parking is not simulated"))
+    }
+
+    async fn unpark_slice(&self, _: Request<v1::UnparkSliceRequest>) -> Answer<v1::SliceView> {
+        Err(Status::unimplemented("parking is not simulated"))
+    }
+
     async fn label_slice(&self, request: Request<v1::LabelSliceRequest>) -> Answer<v1::SliceView> {
         let v1::LabelSliceRequest { name: text, pod } = request.into_inner();
         let name = text.parse().map_err(|_| Status::invalid_argument("a name"))?;

@@ -245,7 +245,7 @@ async fn double_promises_never_exceed_a_gpu() {
     assert!(lab.node.smi().slices.is_empty(), "slices are left");
 }
 
-/// Twenty claims at a time (`AT_A_TIME`), each prepared and unprepared: the times as the kubelet sees them, which are printed.
+/// Times of twenty claims at a time (`AT_A_TIME`), each prepared and unprepared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn claims_are_prepared_in_time() {
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());

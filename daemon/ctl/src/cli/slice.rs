@@ -1,5 +1,7 @@
 //! Arguments of `tranche slice`.
 
+use std::time::Duration;
+
 use clap::{ArgGroup, Args, Subcommand};
 use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
@@ -27,6 +29,10 @@ pub enum SliceCommand {
     Freeze(ShowArgs),
     /// Release the launches of a frozen slice
     Thaw(ShowArgs),
+    /// Move a slice's GPU memory to host memory, and free its part of the GPUs
+    Park(ShowArgs),
+    /// Bring a parked slice back to its GPUs
+    Unpark(UnparkArgs),
     /// Set the pod container that a slice is for
     Label(LabelArgs),
     /// Delete a slice, with --force also one in use
@@ -90,11 +96,24 @@ pub struct LabelArgs {
     pub output: OutputArgs,
 }
 
-/// `tranche slice show`, `freeze` and `thaw`.
+/// `tranche slice show`, `freeze`, `thaw` and `park`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// Name of the slice
     pub name: SliceName,
+    /// Output format: text or JSON
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `tranche slice unpark`.
+#[derive(Args, Debug)]
+pub struct UnparkArgs {
+    /// Name of the slice
+    pub name: SliceName,
+    /// Longest wait for room on its GPUs, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
+    pub wait: Option<Duration>,
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,

@@ -42,6 +42,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     ("slice-freeze", &[("tranche slice freeze train", "Hold its launches; it keeps its memory")]),
+    ("slice-park", &[("tranche slice park notebook", "Free its part of the GPUs; its programs wait")]),
+    (
+        "slice-unpark",
+        &[
+            ("tranche slice unpark notebook", "Bring it back, or show what lacks room"),
+            ("tranche slice unpark notebook --wait 10m", "Wait for room first"),
+        ],
+    ),
     ("slice-thaw", &[("tranche slice thaw train", "Release its launches")]),
     (
         "slice-label",

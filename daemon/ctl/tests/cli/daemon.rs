@@ -20,6 +20,8 @@ use crate::answers;
 pub(crate) enum Asked {
     Create(v1::CreateSliceRequest),
     Resize(v1::ResizeSliceRequest),
+    Park(v1::ParkSliceRequest),
+    Unpark(v1::UnparkSliceRequest),
     Label(v1::LabelSliceRequest),
     Delete(v1::DeleteSliceRequest),
     Enter(v1::EnterSliceRequest),
@@ -148,6 +150,22 @@ impl Node for Script {
         request: Request<v1::ResizeSliceRequest>,
     ) -> Result<Response<v1::SliceView>, Status> {
         self.note(Asked::Resize(request.into_inner()));
+        self.answer(|answers| answers.slice.clone())
+    }
+
+    async fn park_slice(
+        &self,
+        request: Request<v1::ParkSliceRequest>,
+    ) -> Result<Response<v1::SliceView>, Status> {
+        self.note(Asked::Park(request.into_inner()));
+        self.answer(|answers| answers.slice.clone())
+    }
+
+    async fn unpark_slice(
+        &self,
+        request: Request<v1::UnparkSliceRequest>,
+    ) -> Result<Response<v1::SliceView>, Status> {
+        self.note(Asked::Unpark(request.into_inner()));
         self.answer(|answers| answers.slice.clone())
     }
 

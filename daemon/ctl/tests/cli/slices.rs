@@ -120,6 +120,20 @@ fn a_slice_is_frozen_and_thawed() {
 }
 
 #[test]
+fn a_slice_is_parked_and_brought_back() {
+    let daemon = Daemon::new();
+    let told = ending(&daemon.socket(), &["slice", "park", "frac05"]).printed();
+    assert!(told.starts_with("parked slice frac05"), "{told}");
+    assert_eq!(daemon.asked().pop(), Some(Asked::Park(v1::ParkSliceRequest { name: "frac05".into() })));
+    for (wait, wait_ms) in [(&[][..], 0), (&["--wait", "90s"], 90_000)] {
+        let told = ending(&daemon.socket(), &[&["slice", "unpark", "frac05"], wait].concat()).printed();
+        assert!(told.starts_with("unparked slice frac05"), "{told}");
+        let asked = v1::UnparkSliceRequest { name: "frac05".into(), wait_ms };
+        assert_eq!(daemon.asked().pop(), Some(Asked::Unpark(asked)));
+    }
+}
+
+#[test]
 fn label_sets_and_removes_the_pod() {
     let daemon = Daemon::new();
     let said = ending(&daemon.socket(), &["slice", "label", "frac05", "--pod", "default/train-0/main"]);

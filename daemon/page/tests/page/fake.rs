@@ -108,6 +108,8 @@ impl Node for Shared {
         drain_gpus(v1::DrainGpusRequest) -> Self::DrainGpusStream;
         create_slice(v1::CreateSliceRequest) -> v1::SliceView;
         resize_slice(v1::ResizeSliceRequest) -> v1::SliceView;
+        park_slice(v1::ParkSliceRequest) -> v1::SliceView;
+        unpark_slice(v1::UnparkSliceRequest) -> v1::SliceView;
         label_slice(v1::LabelSliceRequest) -> v1::SliceView;
         delete_slice(v1::DeleteSliceRequest) -> v1::DeleteSliceResponse;
         enter_slice(v1::EnterSliceRequest) -> v1::EnterSliceResponse;
