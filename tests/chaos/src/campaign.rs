@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stress::report::{Claim, commit};
 
 pub use crate::outcome::Outcome;
-use crate::{clock, cycles, flood, full, kills, lost, torn};
+use crate::{clock, cycles, flood, full, kills, lost, parks, torn};
 
 /// A part of the campaign: one sort of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -28,12 +28,22 @@ pub enum Part {
     Flood,
     /// Slices are created and deleted, again and again.
     Cycles,
+    /// Slices are parked and brought back, and the daemon is killed at every step of it.
+    Parks,
 }
 
 impl Part {
     /// Every part, in the order of a run.
-    pub const ALL: [Self; 7] =
-        [Self::Kills, Self::Full, Self::Torn, Self::Clock, Self::Lost, Self::Flood, Self::Cycles];
+    pub const ALL: [Self; 8] = [
+        Self::Kills,
+        Self::Full,
+        Self::Torn,
+        Self::Clock,
+        Self::Lost,
+        Self::Flood,
+        Self::Cycles,
+        Self::Parks,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -44,6 +54,7 @@ impl Part {
             Self::Lost => "lost",
             Self::Flood => "flood",
             Self::Cycles => "cycles",
+            Self::Parks => "parks",
         }
     }
 }
@@ -63,6 +74,8 @@ pub struct Size {
     pub connections: u64,
     /// Slices created and deleted in [`Part::Cycles`].
     pub cycles: u64,
+    /// Passages of slices off their GPU or back in [`Part::Parks`].
+    pub passages: u64,
     /// Seed of random numbers.
     pub seed: u64,
     /// Path of the daemon with crash points.
@@ -90,6 +103,7 @@ fn play(part: Part, size: &Size) -> Outcome {
         Part::Lost => lost::run(size.losses),
         Part::Flood => flood::run(size.connections),
         Part::Cycles => cycles::run(size.cycles),
+        Part::Parks => parks::run(size.passages, size.seed, size.daemon.clone()),
     }
 }
 

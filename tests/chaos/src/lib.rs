@@ -18,6 +18,7 @@ pub mod full;
 mod kills;
 mod lost;
 mod outcome;
+mod parks;
 pub mod points;
 mod toll;
 mod torn;

@@ -89,6 +89,7 @@ impl Command {
             losses: of(12, 2),
             connections: of(2000, 300),
             cycles: self.cycles.unwrap_or(of(10_000, 120)),
+            passages: of(1000, 24),
             seed: self.seed,
             daemon,
         })

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stress::points::{DAEMON, DAEMON_ALONE};
+use stress::points::{DAEMON, DAEMON_ALONE, PARKS};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -33,7 +33,8 @@ fn each_point_of_the_daemon_is_one_where_daemons_die() {
     let crates = ["agent", "linux", "slices", "telemetry", "timeshare"]
         .map(|name| workspace().join("daemon").join(name).join("src"));
     let named: BTreeSet<String> = crates.iter().flat_map(|folder| points(folder)).collect();
-    let known: BTreeSet<String> = DAEMON.iter().chain(DAEMON_ALONE).map(|name| name.to_string()).collect();
+    let known: BTreeSet<String> =
+        DAEMON.iter().chain(DAEMON_ALONE).chain(PARKS).map(|name| name.to_string()).collect();
     assert_eq!(named, known);
 }
 
@@ -51,7 +52,12 @@ fn whatever_happens_to_a_node_nothing_is_lost_and_no_tenant_dies() {
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let claims = report["claims"].as_array().unwrap();
     let claimed = |name: &str| claims.iter().any(|claim| claim["name"] == name && claim["holds"] == true);
-    assert!(claimed("kills.points_never_died_at") && claimed("cycles.heap_grown"), "{report:#}");
+    assert!(
+        claimed("kills.points_never_died_at")
+            && claimed("cycles.heap_grown")
+            && claimed("parks.contents_lost"),
+        "{report:#}"
+    );
     printed.lines().filter(|line| line.starts_with("SKIP")).for_each(print);
 }
 

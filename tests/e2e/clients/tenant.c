@@ -153,6 +153,34 @@ static int keep(enum kind kind, Address handle, size_t bytes) {
     return piece_count++;
 }
 
+/* ---- contents ---- */
+
+enum { CONTENT_WORDS = 1 << 17 };
+
+/* Writes words that follow from the seed over the whole of a piece. */
+static int write_content(const struct piece *piece, uint64_t seed) {
+    static uint64_t words[CONTENT_WORDS];
+    int failed = 0;
+    for (size_t done = 0; done < piece->bytes && !failed; done += sizeof words) {
+        size_t rest = piece->bytes - done < sizeof words ? piece->bytes - done : sizeof words;
+        for (size_t at = 0; at < rest / 8; at++) words[at] = seed = seed * 6364136223846793005u + 1442695040888963407u;
+        failed = CUDA("cuMemcpyHtoD_v2", (Address, const void *, size_t), piece->handle + done, words, rest);
+    }
+    return failed;
+}
+
+/* A checksum of the whole of a piece. */
+static int sum_content(const struct piece *piece, uint64_t *sum) {
+    static uint64_t words[CONTENT_WORDS];
+    int failed = 0;
+    for (size_t done = 0; done < piece->bytes && !failed; done += sizeof words) {
+        size_t rest = piece->bytes - done < sizeof words ? piece->bytes - done : sizeof words;
+        failed = CUDA("cuMemcpyDtoH_v2", (void *, Address, size_t), words, piece->handle + done, rest);
+        for (size_t at = 0; at < rest / 8; at++) *sum = (*sum ^ words[at]) * 0x100000001b3u;
+    }
+    return failed;
+}
+
 static int drop_all(void) {
     int worst = 0;
     for (int at = 0; at < piece_count; at++) {
@@ -504,6 +532,12 @@ static void obey(FILE *out, char *line) {
         int failed = piece && piece->handle ? release(piece->kind, piece->handle) : NO_SUCH_THING;
         if (!failed) piece->handle = 0;
         answer(out, failed, "", 0, 0);
+    } else if (sscanf(line, "write %llu %llu", &a, &b) == 2 && a < (unsigned long long)piece_count) {
+        answer(out, write_content(&pieces[a], b), "", 0, 0);
+    } else if (sscanf(line, "sum %llu", &a) == 1 && a < (unsigned long long)piece_count) {
+        uint64_t sum = 0;
+        int failed = sum_content(&pieces[a], &sum);
+        answer(out, failed, " %llu", (unsigned long long)sum, 0);
     } else if (sscanf(line, "lend %llu", &a) == 1 && a < (unsigned long long)piece_count) {
         lend(out, &pieces[a]);
     } else if (!strcmp(word, "open") && sscanf(line, "open %4095s", text) == 1) {

@@ -26,6 +26,9 @@ pub fn daemon_main() -> ExitCode {
     if first.is_some_and(|first| first == tranche_privileged::ARGUMENT) {
         return tranche_privileged::main(arguments);
     }
+    if std::env::args_os().nth(1).is_some_and(|first| first == tranche_privileged::PARK_WORKER) {
+        return tranche_parkworker::main(std::env::args_os().skip(2));
+    }
     crash::hook(pass);
     tranche_agent::cli::main()
 }

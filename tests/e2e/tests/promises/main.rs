@@ -29,6 +29,7 @@ mod names;
 mod only_slices;
 mod over_cap;
 mod page;
+mod park;
 mod placement;
 mod play;
 mod recovery;

@@ -110,6 +110,19 @@ pub const DAEMON_ALONE: &[&str] = &[
     "recovery: adopting",
 ];
 
+/// Crash points of the daemon while slices are parked or brought back.
+///
+/// Daemons die there in tests/chaos.
+pub const PARKS: &[&str] = &[
+    "park: intended",
+    "park: locked",
+    "park: checkpointed",
+    "park: parked",
+    "unpark: committed",
+    "unpark: returned",
+    "unpark: back",
+];
+
 /// Crash points of the daemon in its work with jobs; daemons die there in tests/teams.
 pub const JOBS: &[&str] = &[
     "jobs: keeping",

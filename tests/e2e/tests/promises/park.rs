@@ -1,0 +1,138 @@
+//! Slices that leave their GPU and come back, with their contents.
+
+use e2e::{Kind, Node, Tenant, eventually};
+use tranche_domain::units::Bytes;
+
+/// Drivers that have the checkpoint calls.
+const DRIVERS: [&str; 3] = ["570", "580", "610"];
+const PIECE: Bytes = Bytes::mib(64);
+
+/// A tenant with memory that has contents, and their checksum.
+fn holder(node: &Node, arguments: &[&str], seed: u64) -> (Tenant, u64, u64) {
+    let mut tenant = node.tenant(arguments).ready();
+    let piece = tenant.alloc(Kind::Plain, PIECE).expect("there is room");
+    assert_eq!(tenant.ask(&format!("write {piece} {seed}")), Ok(Vec::new()));
+    let sum = tenant.number(&format!("sum {piece}")).expect("it can be read");
+    (tenant, piece, sum)
+}
+
+#[test]
+fn parked_slice_frees_its_part_and_returns_with_its_contents() {
+    for driver in DRIVERS {
+        let node = Node::with_driver("v100x8", driver);
+        let (mut tenant, piece, sum) = holder(&node, &["-g", "0.6", "--gpu", "0", "--name", "night"], 7);
+        let (pid, second) = (tenant.pid(), ["slice", "create", "day", "-g", "0.6", "--gpu", "0"]);
+        node.tranche(&second).refused(1, &["no room"]);
+
+        node.tranche(&["slice", "park", "night"]).success();
+        assert_eq!(node.device().held_by(0, &[pid]), Bytes::ZERO, "driver {driver}");
+        let table = node.tranche(&["smi"]).success();
+        assert!(table.contains("parked"), "{table}");
+        assert!(node.tranche(&["slice", "show", "night"]).success().contains("of host memory"));
+        node.tranche(&["slice", "park", "night"]).refused(1, &["is parked"]);
+
+        // Its part is another slice's, in full.
+        node.tranche(&second).success();
+        let mut other = node.tenant(&["--slice", "day"]).ready();
+        assert!(other.fill() > Bytes::mib(18 * 1024), "driver {driver}");
+        node.tranche(&["slice", "unpark", "night"]).refused(1, &["cannot come back", "gpu 0", "--wait"]);
+        drop(other);
+        node.tranche(&["slice", "delete", "day", "--force"]).success();
+
+        node.tranche(&["slice", "unpark", "night", "--wait", "30s"]).success();
+        assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum), "driver {driver}");
+        assert!(node.device().held_by(0, &[pid]) > PIECE);
+        node.tranche(&["slice", "unpark", "night"]).refused(1, &["is not parked"]);
+        tenant.alloc(Kind::Plain, PIECE).unwrap();
+    }
+}
+
+#[test]
+fn call_of_a_parked_program_waits_until_it_is_back() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--name", "waiter"], 3);
+    node.tranche(&["slice", "park", "waiter"]).success();
+    tenant.say(&format!("sum {piece}"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    node.tranche(&["slice", "unpark", "waiter"]).success();
+    assert_eq!(tenant.hear_numbers(), Ok(vec![sum]));
+}
+
+#[test]
+fn slice_of_several_processes_is_parked_whole() {
+    let node = Node::with_driver("v100x8", "580");
+    node.tranche(&["slice", "create", "both", "-g", "0.5"]).success();
+    let mut tenants = [1, 2, 3].map(|seed| holder(&node, &["--slice", "both"], seed));
+    let pids = tenants.each_mut().map(|(tenant, ..)| tenant.pid());
+    for _ in 0..5 {
+        node.tranche(&["slice", "park", "both"]).success();
+        assert_eq!(node.device().held_by(0, &pids), Bytes::ZERO);
+        node.tranche(&["slice", "unpark", "both"]).success();
+        for (tenant, piece, sum) in &mut tenants {
+            assert_eq!(tenant.number(&format!("sum {piece}")), Ok(*sum));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_checkpointed_is_refused_with_its_reason() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut managed, piece, sum) = holder(&node, &["-g", "0.3", "--name", "managed"], 5);
+    managed.alloc(Kind::Managed, PIECE).unwrap();
+    node.tranche(&["slice", "park", "managed"]).refused(1, &["managed memory", "nothing was changed"]);
+    assert_eq!(managed.number(&format!("sum {piece}")), Ok(sum));
+
+    let (mut lender, piece, _) = holder(&node, &["-g", "0.3", "--name", "lender"], 5);
+    lender.lend(piece);
+    node.tranche(&["slice", "park", "lender"]).refused(1, &["cuIpcGetMemHandle"]);
+}
+
+#[test]
+fn older_driver_refuses_without_a_change() {
+    let node = Node::with_driver("v100x8", "550");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--name", "old"], 9);
+    node.tranche(&["slice", "park", "old"]).refused(1, &["driver 570"]);
+    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+    assert!(!node.tranche(&["smi"]).success().contains("parked"));
+}
+
+#[test]
+fn host_memory_has_a_budget() {
+    let node = Node::with_driver("v100x8", "580");
+    node.configure("park_memory_mib = 100");
+    node.tranche(&["config", "reload"]).success();
+    let (_tenant, ..) = holder(&node, &["-g", "0.5", "--name", "large"], 9);
+    node.tranche(&["slice", "park", "large"]).refused(1, &["host memory", "100 mib", "park_memory_mib"]);
+}
+
+#[test]
+fn parked_slice_outlives_the_daemon() {
+    let mut node = Node::with_driver("v100x8", "580");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.6", "--gpu", "0", "--name", "sleeper"], 11);
+    let used = node.slice("sleeper").used();
+    node.tranche(&["slice", "park", "sleeper"]).success();
+    for _ in 0..2 {
+        node.kill_daemon();
+        node.start_daemon();
+        // Its part of the GPU is still free, and its charge is not forgotten.
+        node.tranche(&["slice", "create", "guest", "-g", "0.6", "--gpu", "0"]).success();
+        node.tranche(&["slice", "unpark", "sleeper"]).refused(1, &["cannot come back"]);
+        node.tranche(&["slice", "delete", "guest"]).success();
+    }
+    node.tranche(&["slice", "unpark", "sleeper"]).success();
+    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+    assert_eq!(node.slice("sleeper").used(), used);
+}
+
+#[test]
+fn parked_slice_can_be_ended() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut tenant, ..) = holder(&node, &["-g", "0.5", "--name", "ended"], 1);
+    node.tranche(&["slice", "park", "ended"]).success();
+    node.tranche(&["slice", "delete", "ended", "--force"]).success();
+    eventually("its process has ended", || match tenant.process().runs() {
+        false => Ok(()),
+        true => Err("it runs".to_string()),
+    });
+    assert!(node.smi().find("ended").is_none());
+}
