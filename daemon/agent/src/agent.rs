@@ -36,6 +36,7 @@ use crate::context::Contexts;
 use crate::failure::RequestFailure;
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
+use crate::gpu_users::GpuUsers;
 use crate::idleness::Idleness;
 use crate::parking::{self, Parking};
 use crate::queue::Queue;
@@ -322,6 +323,12 @@ impl Core {
     pub(crate) fn slice(&self, name: &SliceName) -> Result<&Slice, Refusal> {
         let stranded = self.stranded.iter().find(|saved| saved.slice.name == *name);
         stranded.map_or_else(|| self.node.slice(name), |saved| Ok(&saved.slice))
+    }
+
+    /// Attached processes and pods' whole GPUs at this instant.
+    pub(crate) fn gpu_users(&self) -> GpuUsers {
+        let slices = self.node.slices().values();
+        GpuUsers::of(slices.filter_map(|slice| Some((slice, self.live.get(&slice.name)?.as_ref()))))
     }
 
     /// Assigns a slice without a job to one.

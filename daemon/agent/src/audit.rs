@@ -19,6 +19,7 @@ use tranche_domain::truth::{CALM, Finding};
 use tranche_inventory::InventoryError;
 
 use crate::agent::Agent;
+use crate::gpu_users::GpuUserKind;
 use crate::parking::ParkFailure;
 use attribution::{Attribution, ProcessOwner};
 use observation::Since;
@@ -77,10 +78,16 @@ pub(crate) fn wait_until_unlisted(agent: &Agent, runtime: &Arc<SliceRuntime>) ->
 /// A process of the slice that the driver lists on one of its GPUs, attached or not.
 fn listed(agent: &Agent, runtime: &Arc<SliceRuntime>) -> Result<Option<HostPid>, InventoryError> {
     let attribution = Attribution::of(&agent.runtimes());
+    let users = agent.core().gpu_users();
+    let is_unattached = |gpu, pid| match users.classify(gpu, pid) {
+        GpuUserKind::Unattached(slice) => slice == runtime.name,
+        GpuUserKind::Member | GpuUserKind::Foreign => false,
+    };
     for gpu in &runtime.gpus {
         for process in agent.driver.processes(*gpu)? {
             let owner = attribution.find(process.pid).map(|(_, owner)| owner);
-            if matches!(owner, Some(ProcessOwner::Slice(of)) if Arc::ptr_eq(&of, runtime)) {
+            let is_its = matches!(owner, Some(ProcessOwner::Slice(of)) if Arc::ptr_eq(&of, runtime));
+            if is_its || is_unattached(*gpu, process.pid) {
                 return Ok(Some(process.pid));
             }
         }

@@ -19,7 +19,7 @@ use tranche_slices::slice_runtime::SliceRuntime;
 
 /// The node as it is now. Queries the driver, and so may block.
 pub(crate) fn node(agent: &Agent) -> NodeView {
-    let users = users(agent);
+    let users = agent.core().gpu_users();
     let mut unattached = Vec::new();
     let mut gpus: Vec<GpuView> =
         agent.gpus.iter().map(|gpu| self::gpu(agent, gpu, &users, &mut unattached)).collect();
@@ -43,12 +43,6 @@ pub(crate) fn node(agent: &Agent) -> NodeView {
         waiting: core.waiting.view(&core.node),
         notes: agent.telemetry.conditions.messages().into_iter().chain(agent.audit.notes()).collect(),
     }
-}
-
-fn users(agent: &Agent) -> GpuUsers {
-    let core = agent.core();
-    let slices = core.node.slices().values();
-    GpuUsers::of(slices.filter_map(|slice| Some((slice, core.live.get(&slice.name)?.as_ref()))))
 }
 
 /// A process of a slice with a whole GPU, without the shim.

@@ -10,6 +10,7 @@ use caps::Capability;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::geteuid;
 
 use crate::bounds::Bounds;
 use crate::{powers, sys};
@@ -55,7 +56,10 @@ pub fn become_park_worker() -> io::Result<OwnedFd> {
         [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
     ignored.thread_set_mask()?;
     let _ = prctl::set_name(c"tranched-park");
-    prctl::set_dumpable(false)?;
+    // A process of another user than root would lose its own files in /proc.
+    if geteuid().is_root() {
+        prctl::set_dumpable(false)?;
+    }
     powers::keep(&KEPT).map_err(io::Error::other)?;
     io::stdin().as_fd().try_clone_to_owned()
 }

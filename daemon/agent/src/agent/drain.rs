@@ -15,7 +15,7 @@ use super::Agent;
 use super::cordon::user;
 use crate::access::Caller;
 use crate::failure::RequestFailure;
-use crate::gpu_users::{GpuUserKind, GpuUsers};
+use crate::gpu_users::GpuUserKind;
 
 /// Pause between two checks.
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
@@ -159,8 +159,7 @@ fn remaining_on(agent: &Agent, gpu: &Cordoned) -> Vec<RemainingView> {
     let slices = core.node.slices_on(gpu.uuid);
     let mut there: Vec<_> =
         slices.map(|name| named(Some(name.clone()), of(name).unwrap_or_default())).collect();
-    let live = core.node.slices().values();
-    let users = GpuUsers::of(live.filter_map(|slice| Some((slice, core.live.get(&slice.name)?.as_ref()))));
+    let users = core.gpu_users();
     drop(core);
     let members: BTreeSet<HostPid> =
         agent.runtimes().iter().flat_map(|runtime| runtime.occupants().pids()).collect();

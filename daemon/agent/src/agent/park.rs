@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tranche_domain::access::Verb;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
 use tranche_domain::slice::Slice;
@@ -171,6 +171,9 @@ impl Agent {
 
     /// Commits a parked slice's part of its GPUs again. One that is on its way already has it.
     fn commit_again(&self, name: &SliceName) -> Result<Arc<SliceRuntime>, RequestFailure> {
+        // Queried before: the driver may not answer while the core is held.
+        let parts = self.core().node.slice(name)?.parts.clone();
+        let free: Vec<Bytes> = parts.iter().map(|part| self.free_by_driver(part.gpu)).collect();
         let mut core = self.core();
         self.refuse_other_version(&core, name)?;
         let slice = core.node.slice(name)?.clone();
@@ -180,7 +183,7 @@ impl Agent {
         }
         let before = core.node.clone();
         core.node.begin_unparking(name)?;
-        let committed = self.check_free(&slice, &runtime).and_then(|()| core.save(&self.layout));
+        let committed = self.check_free(&slice, &runtime, &free).and_then(|()| core.save(&self.layout));
         if let Err(failure) = committed {
             core.node = before;
             return Err(failure);
@@ -189,19 +192,30 @@ impl Agent {
         Ok(runtime)
     }
 
-    /// Checks that the driver shows as much memory free as the processes of a slice had. A restore without room would
-    /// fail for good.
-    fn check_free(&self, slice: &Slice, runtime: &SliceRuntime) -> Result<(), RequestFailure> {
-        for (part, needed) in slice.parts.iter().zip(runtime.granted()) {
-            let Some(facts) = self.gpus.iter().find(|facts| facts.uuid == part.gpu) else { continue };
-            let used = self.driver.state(part.gpu).map(|state| state.used);
-            let free = used.map_or(Bytes::ZERO, |used| facts.capacity().saturating_sub(used));
-            if free < needed {
-                let (name, index) = (slice.name.clone(), facts.index);
-                return Err(ParkFailure::Occupied { name, index, needed, free }.into());
+    /// Checks that as much memory is free on each GPU as the processes of a slice had there.
+    ///
+    /// A restore without room fails for good.
+    fn check_free(
+        &self,
+        slice: &Slice,
+        runtime: &SliceRuntime,
+        free: &[Bytes],
+    ) -> Result<(), RequestFailure> {
+        for ((part, needed), free) in slice.parts.iter().zip(runtime.granted()).zip(free) {
+            if *free < needed {
+                let facts = self.gpus.iter().find(|facts| facts.uuid == part.gpu);
+                let (name, index) = (slice.name.clone(), facts.map_or(0, |facts| facts.index));
+                return Err(ParkFailure::Occupied { name, index, needed, free: *free }.into());
             }
         }
         Ok(())
+    }
+
+    /// Memory of a GPU that the driver shows as free; none if it does not answer. May block.
+    fn free_by_driver(&self, gpu: GpuUuid) -> Bytes {
+        let facts = self.gpus.iter().find(|facts| facts.uuid == gpu);
+        let state = facts.and_then(|facts| Some((facts, self.driver.state(gpu).ok()?)));
+        state.map_or(Bytes::ZERO, |(facts, state)| facts.capacity().saturating_sub(state.used))
     }
 
     /// Restores what is checkpointed, ends what cannot be restored, and releases launches and requests. Its part of the GPUs is
