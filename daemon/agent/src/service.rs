@@ -215,6 +215,7 @@ impl Node for NodeService {
         let (gpus, reason) = (gpus::named(&wanted.gpus)?, gpus::reason(wanted.reason)?);
         let drain = Drain {
             gpus: self.told(&caller, self.0.cordon(&gpus, reason, &caller))?,
+            park: wanted.park,
             patience: wanted.timeout_ms.map(Duration::from_millis),
             grace: wanted
                 .delete_slices

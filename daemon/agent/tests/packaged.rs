@@ -37,6 +37,7 @@ fn commented_out_values_are_the_defaults() {
         nvml_library: all.nvml_library.clone(),
         shim: all.shim.clone(),
         socket_group: all.socket_group.clone(),
+        park_memory_mib: all.park_memory_mib,
         user: all.user.clone(),
         cdi_dir: all.cdi_dir.clone(),
         cdi_node: all.cdi_node.clone(),

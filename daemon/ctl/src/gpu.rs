@@ -93,25 +93,31 @@ fn told(gpu: &Cordoned) -> String {
 #[derive(Serialize)]
 struct Outcome {
     gpus: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parked: Vec<String>,
     deleted: Vec<String>,
 }
 
 fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
-    let DrainArgs { cordon: CordonArgs { gpus, reason, output }, timeout, delete_slices, grace } = args;
+    let DrainArgs { cordon: CordonArgs { gpus, reason, output }, park, timeout, delete_slices, grace } = args;
     // Without a time, --delete-slices deletes at once.
     let timeout = timeout.or(delete_slices.then_some(Duration::ZERO));
-    let terms = DrainTerms { reason, timeout, grace: delete_slices.then_some(*grace) };
+    let terms = DrainTerms { reason, park, timeout, grace: delete_slices.then_some(*grace) };
     let named: Vec<String> = gpus.iter().map(ToString::to_string).collect();
-    let Drained { deleted } = daemon.drain(&gpus, terms, |there| {
+    let Drained { parked, deleted } = daemon.drain(&gpus, terms, |there| {
         let there: Vec<String> = there.iter().map(ToString::to_string).collect();
         if !there.is_empty() {
             eprintln!("tranche gpu drain: still there: {}", there.join(", "));
         }
     })?;
     if output.json {
-        return out::json(&Outcome { gpus: named, deleted });
+        return out::json(&Outcome { gpus: named, parked, deleted });
     }
-    let ended = if deleted.is_empty() { String::new() } else { format!("deleted {}; ", deleted.join(", ")) };
+    let done = |what: &str, slices: &[String]| match slices {
+        [] => String::new(),
+        slices => format!("{what} {}; ", slices.join(", ")),
+    };
+    let ended = done("parked", &parked) + &done("deleted", &deleted);
     let which = named.join(", ");
     out::print(&format!(
         "{ended}nothing is left on GPU {which}; `tranche gpu uncordon` lets slices there again"

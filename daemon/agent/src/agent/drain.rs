@@ -29,6 +29,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Drain {
     /// The GPUs, which have been cordoned.
     pub(crate) gpus: Vec<Cordoned>,
+    /// True if slices that can be parked are, before anything else.
+    pub(crate) park: bool,
     /// Time for processes to end by themselves; `None` for no limit.
     pub(crate) patience: Option<Duration>,
     /// Time between SIGTERM and the deletion of slices; `None` to delete nothing.
@@ -39,6 +41,7 @@ pub(crate) struct Drain {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) remaining: Vec<RemainingView>,
+    pub(crate) parked: Vec<SliceName>,
     pub(crate) deleted: Vec<SliceName>,
 }
 
@@ -66,13 +69,14 @@ impl Agent {
         caller: &Caller,
         sender: &Sender<Result<Progress, RequestFailure>>,
     ) -> Result<(), RequestFailure> {
+        let parked = if drain.park { self.park_all(drain, caller).await? } else { Vec::new() };
         let begun = Instant::now();
         // An unlimited time may overflow the clock.
         let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
         let (mut last_sent, mut deleted) = (None, Vec::new());
         loop {
             let remaining = self.remaining(&drain.gpus).await?;
-            let progress = Progress { remaining, deleted: deleted.clone() };
+            let progress = Progress { remaining, parked: parked.clone(), deleted: deleted.clone() };
             if last_sent.as_ref() != Some(&progress) {
                 // Without a receiver, this future is dropped at the next await.
                 let _ = sender.send(Ok(progress.clone())).await;
@@ -126,6 +130,26 @@ impl Agent {
             .await
             .map_err(|_| RequestFailure::DriverSilent(DRIVER_TIMEOUT))?
             .map_err(RequestFailure::from)
+    }
+
+    /// Parks every slice on the GPUs that can be; returns their names.
+    async fn park_all(
+        self: &Arc<Self>,
+        drain: &Drain,
+        caller: &Caller,
+    ) -> Result<Vec<SliceName>, RequestFailure> {
+        let mut parked = Vec::new();
+        for name in slices_of(&self.remaining(&drain.gpus).await?) {
+            let (agent, of, by) = (Arc::clone(self), name.clone(), caller.clone());
+            match tokio::task::spawn_blocking(move || agent.park(&of, &by)).await? {
+                Ok(()) => parked.push(name),
+                Err(failure) => {
+                    let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(&name);
+                    self.telemetry.events.record(told.asked_by(caller.actor()));
+                }
+            }
+        }
+        Ok(parked)
     }
 
     fn terminate(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {

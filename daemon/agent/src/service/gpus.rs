@@ -50,9 +50,10 @@ pub(super) fn drain(agent: &Arc<Agent>, drain: Drain, caller: Caller) -> Told {
     Box::pin(ReceiverStream::new(told).map(|told| told.map(wire).map_err(Status::from)))
 }
 
-fn wire(Progress { remaining, deleted }: Progress) -> v1::DrainProgress {
+fn wire(Progress { remaining, parked, deleted }: Progress) -> v1::DrainProgress {
     v1::DrainProgress {
         remaining: remaining.into_iter().map(Into::into).collect(),
         deleted: deleted.into_iter().map(String::from).collect(),
+        parked: parked.into_iter().map(String::from).collect(),
     }
 }

@@ -71,6 +71,9 @@ pub struct DrainArgs {
     /// GPUs to drain, and the reason shown to users
     #[command(flatten)]
     pub cordon: CordonArgs,
+    /// Park the slices that can be, first of all: their programs wait until `tranche slice unpark`
+    #[arg(long)]
+    pub park: bool,
     /// Time for slices and processes to end by themselves, such as 10m. [default: unlimited; with
     /// --delete-slices 0s]
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]

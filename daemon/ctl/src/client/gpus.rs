@@ -15,6 +15,8 @@ use crate::errors::Failure;
 pub struct DrainTerms {
     /// Reason for the cordon, shown to users.
     pub reason: Option<Reason>,
+    /// True to park slices that can be, before anything else.
+    pub park: bool,
     /// Time for slices and processes to end by themselves; `None` is unlimited.
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL; `None` kills nothing.
@@ -24,6 +26,8 @@ pub struct DrainTerms {
 /// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
+    /// Slices that were parked.
+    pub parked: Vec<String>,
     /// Slices that were deleted by force.
     pub deleted: Vec<String>,
 }
@@ -54,11 +58,12 @@ impl Daemon {
             timeout_ms: terms.timeout.map(millis),
             delete_slices: terms.grace.is_some(),
             grace_ms: terms.grace.map(millis).unwrap_or_default(),
+            park: terms.park,
         };
         let mut told = call!(self, self.node.clone(), drain_gpus, message)?;
         let mut drained = Drained::default();
         self.each(&mut told, Duration::MAX, |progress| {
-            drained.deleted = progress.deleted;
+            (drained.parked, drained.deleted) = (progress.parked, progress.deleted);
             let remaining: Result<Vec<_>, _> =
                 progress.remaining.into_iter().map(TryInto::try_into).collect();
             hear(&remaining?);

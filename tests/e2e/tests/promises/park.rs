@@ -136,3 +136,20 @@ fn parked_slice_can_be_ended() {
     });
     assert!(node.smi().find("ended").is_none());
 }
+
+#[test]
+fn drained_gpu_is_left_by_parking() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--gpu", "0", "--name", "evacuee"], 13);
+    let (mut managed, ..) = holder(&node, &["-g", "0.3", "--gpu", "0", "--name", "fixed"], 14);
+    managed.alloc(Kind::Managed, PIECE).unwrap();
+    let drain = ["gpu", "drain", "0", "--park", "--delete-slices", "--grace", "0s"];
+    let said = node.tranche(&drain).success();
+    assert!(said.contains("parked evacuee") && said.contains("nothing is left"), "{said}");
+    assert!(node.smi().find("fixed").is_none(), "what cannot be parked ends");
+    assert_eq!(node.device().held_by(0, &[tenant.pid()]), Bytes::ZERO);
+    node.tranche(&["slice", "unpark", "evacuee"]).refused(1, &["takes no slices at present"]);
+    node.tranche(&["gpu", "uncordon", "0"]).success();
+    node.tranche(&["slice", "unpark", "evacuee"]).success();
+    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+}
