@@ -70,6 +70,9 @@ const COVERED_ELSEWHERE: &[&str] = &[
     "has_room",
     "pending",
     "outstanding",
+    "are_reported",
+    "iter",
+    "has_unknown",
     // Numbers that follow from others, and their arithmetic.
     "ZERO",
     "MAX",
