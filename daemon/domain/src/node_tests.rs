@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5, job: None };
 
-fn node(gpus: u32) -> Node {
+pub(super) fn node(gpus: u32) -> Node {
     let gpu = |index: u32| Gpu {
         index,
         uuid: GpuUuid::from_bytes(u128::from(index).to_be_bytes()),
@@ -21,7 +21,7 @@ fn node(gpus: u32) -> Node {
     Node::new((0..gpus).map(gpu).collect())
 }
 
-fn request(share: &str) -> SliceRequest {
+pub(super) fn request(share: &str) -> SliceRequest {
     SliceRequest {
         name: None,
         share: share.parse().unwrap(),
@@ -43,7 +43,7 @@ fn permille(share: u32) -> Permille {
     Permille::try_from(share).unwrap()
 }
 
-fn name(text: &str) -> SliceName {
+pub(super) fn name(text: &str) -> SliceName {
     text.parse().unwrap()
 }
 

@@ -1,50 +1,16 @@
-use alloc::vec;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::compute::Priority;
 use crate::cordon::Cordon;
-use crate::id::{GpuSelector, GpuUuid, SliceName};
+use crate::id::{GpuSelector, SliceName};
 use crate::jobs::{JobId, MemberId};
-use crate::node::{Gpu, Node, Origin, Refusal};
-use crate::request::{ComputeMode, Fraction, Resize, SliceRequest};
+use crate::node::tests::{name, node, request};
+use crate::node::{Node, Origin, Refusal};
+use crate::request::{Fraction, Resize};
 use crate::units::{Bytes, Permille};
 
 const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5, job: None };
-
-fn node(gpus: u32) -> Node {
-    let gpu = |index: u32| Gpu {
-        index,
-        uuid: GpuUuid::from_bytes(u128::from(index).to_be_bytes()),
-        island: index / 4,
-        capacity: Bytes::mib(32510),
-        obstacle: None,
-    };
-    Node::new((0..gpus).map(gpu).collect())
-}
-
-fn request(share: &str) -> SliceRequest {
-    SliceRequest {
-        name: None,
-        share: share.parse().unwrap(),
-        memory: None,
-        compute: None,
-        limit: None,
-        priority: Priority::DEFAULT,
-        latency: None,
-        gang: None,
-        project: None,
-        mode: ComputeMode::Fair,
-        gpus: vec![],
-        ephemeral: false,
-        pod: None,
-    }
-}
-
-fn name(text: &str) -> SliceName {
-    text.parse().unwrap()
-}
 
 const BUDGET: Bytes = Bytes::mib(1 << 20);
 
