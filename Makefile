@@ -21,7 +21,7 @@ NAMES_OF = $(or $(shell .ci/tests $(1)),$(error .ci/tests has no names))
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-torch play bench bench-jobs bench-views test check lint doc unit arm e2e torch compat kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-park demo-torch play bench bench-jobs bench-park bench-views test check lint doc unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -31,7 +31,7 @@ ifdef IS_BUILT
 build:
 else
 build: ## Build everything into target/stage
-	$(CARGO) build --workspace $(if $(WITH_TESTS),--lib --bins --tests --examples,--exclude stress --exclude chaos --exclude teams --exclude pytorch)
+	$(CARGO) build --workspace $(if $(WITH_TESTS),--lib --bins --tests --examples,--exclude stress --exclude chaos --exclude teams --exclude parkdemo --exclude pytorch)
 	$(foreach shim,$(SHIMS),$(CARGO) build --profile shim -p tranche-$(shim) &&) true
 	@mkdir -p $(STAGE)/bin $(STAGE)/lib/tranche/replace $(STAGE)/sim
 	@install -m 755 $(addprefix $(TARGET)/debug/,tranched tranche tranche-page tranche-demo tranche-deviceplugin tranche-dradriver tranche-nriplugin workload simgpu) $(STAGE)/bin
@@ -60,6 +60,9 @@ demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 
 
 demo-teams: build ## Four teams share sixteen GPUs: they borrow, give back, and divide what is left (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(if $(IS_BUILT),$(TARGET)/debug/teams,$(CARGO) run -q -p teams --) --report target/report/demo-teams.json --svg target/report/demo-teams.svg
+
+demo-park: build ## A notebook sleeps, a training has its memory, and the notebook wakes (simulated)
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(if $(IS_BUILT),$(TARGET)/debug/parkdemo,$(CARGO) run -q -p parkdemo --) --report target/report/demo-park.json --svg target/report/demo-park.svg
 
 demo-torch: build ## Two PyTorch trainings share a GPU at 70 and 30 %, through a full slice, a resize and a killed daemon (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p pytorch -- --report target/report/demo-torch.json --svg target/report/demo-torch.svg
@@ -96,11 +99,14 @@ bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/pat
 	$(TARGET)/debug/bench-memory --stage $(STAGE) --programs $(TARGET)/release --report target/report/bench-memory.json; \
 	memory=$$?; $(TARGET)/debug/bench-compute $(BENCH) --stage $(STAGE) --programs $(TARGET)/release && exit $$memory
 	@$(MAKE) --no-print-directory bench-jobs; \
-	jobs=$$?; $(MAKE) --no-print-directory bench-views && exit $$jobs
+	jobs=$$?; $(MAKE) --no-print-directory bench-park && $(MAKE) --no-print-directory bench-views && exit $$jobs
 
 bench-jobs: build ## One of them: ten thousand jobs of two hundred projects on sixteen GPUs (JOBS="--quick --only decisions")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p bench --bin tranched --bin tranche --bin bench-jobs
 	$(TARGET)/release/bench-jobs $(JOBS) --stage $(STAGE) --programs $(TARGET)/release
+
+bench-park: build ## One of them: times to park a slice and to bring it back by its memory, beside the bus (simulated)
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p parkdemo -- --measure --report target/report/bench-park.json
 
 bench-views: build ## One of them: processor time of `tranche top` and the page, beside the daemon's
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-page
@@ -108,7 +114,6 @@ bench-views: build ## One of them: processor time of `tranche top` and the page,
 
 test: ## Everything that must hold, with the time of each phase
 	@rm -f target/report/phases.txt
-	@$(PHASE) kubelet-build $(MAKE) --no-print-directory kubelet-build
 	@$(PHASE) cluster-build $(MAKE) --no-print-directory cluster-build
 	@$(PHASE) lint $(MAKE) --no-print-directory lint
 	@$(PHASE) build $(MAKE) --no-print-directory build WITH_TESTS=1
@@ -116,7 +121,7 @@ test: ## Everything that must hold, with the time of each phase
 	@$(PHASE) e2e $(MAKE) --no-print-directory e2e IS_BUILT=1
 	@$(PHASE) torch $(MAKE) --no-print-directory torch IS_BUILT=1
 	@$(PHASE) gpu-script $(MAKE) --no-print-directory gpu-script IS_BUILT=1
-	@.ci/beside "$(PHASE)" "$(MAKE) --no-print-directory IS_BUILT=1" "arm compat" "kubelet cluster test-boot test-packages demo demo-kubelet demo-teams"
+	@.ci/beside "$(PHASE)" "$(MAKE) --no-print-directory IS_BUILT=1" "arm compat" "chart cluster test-boot test-packages demo demo-teams demo-park"
 	@printf '\n'; cat target/report/phases.txt
 
 check: ## Formatting, warnings, and unit tests of the crates that differ from the last commit (SINCE=origin/main)
@@ -153,7 +158,10 @@ compat: build ## Tests of what other releases rely on, with the programs, the sh
 	@CARGO="$(CARGO)" tests/compat/previous.sh target/compat $(STAGE)
 	TRANCHE_STAGE=$(abspath $(STAGE)) TRANCHE_PREVIOUS=$(abspath target/compat) $(CARGO) test --no-fail-fast $(call TESTS_OF,compat)
 
-kubelet: build ## Tests with the device manager of a real kubelet (about a minute; wants Go 1.26)
+chart: # Documents of the chart, as a cluster would admit them
+	@$(KUBELET) chart
+
+kubelet: build ## Tests with the device manager of a real kubelet, also a part of `make test-cluster` (wants Go 1.26)
 	@$(KUBELET) test
 
 kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
@@ -163,6 +171,7 @@ cluster: build ## The chart in a real Kubernetes cluster of one node: fractions,
 	@$(CLUSTER) short
 
 test-cluster: build cluster-build-all ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
+	@$(if $(ONLY),,$(KUBELET) test)
 	@$(CLUSTER) test $(ONLY)
 
 cluster-shell: build cluster-build ## A shell beside such a cluster

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Does something with the parts of a real kubelet: run.sh build|lint|test|demo. The demonstration goes to $TRANCHE_STAGE.
+# Does something with the parts of a real kubelet: run.sh build|lint|chart|test|demo. The demonstration goes to $TRANCHE_STAGE.
 # Where they cannot be built, says SKIP and why; with TRANCHE_REQUIRE=all that is a failure.
 set -u
 cd "$(dirname "$0")" || exit 1
@@ -26,13 +26,14 @@ build) go build "$link" -o "$demo" ./demo && go test "$link" -run '^$' ./... >/d
 lint)
     unformatted=$(gofmt -l .)
     [ -z "$unformatted" ] || { echo "not as gofmt would have it: $unformatted" >&2; exit 1; }
-    go vet ./...
+    go vet ./chart
     ;;
+chart) go test "$link" -count=1 ./chart ;;
 # The tests wait more than they work: more at a time than there are cores.
-test) go test "$link" -count=1 -parallel 6 -timeout 10m ./... ;;
+test) go vet ./... && go test "$link" -count=1 -parallel 6 -timeout 10m ./... ;;
 demo) go build "$link" -o "$demo" ./demo && "$demo" ;;
 *)
-    echo "run.sh: build, lint, test or demo, not \"$1\"" >&2
+    echo "run.sh: build, lint, chart, test or demo, not \"$1\"" >&2
     exit 2
     ;;
 esac
