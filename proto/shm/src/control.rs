@@ -33,6 +33,7 @@ const DEPARTING_UNTIL_NS: usize = 10;
 const TRANSFERS: usize = 11;
 const NEXT_LEASE: usize = 12;
 const NEXT_AT_NS: usize = 13;
+const AWAY: usize = 14;
 
 const FIRST_DEVICE: usize = 16;
 const DEVICE_WORDS: usize = 16;
@@ -160,6 +161,14 @@ impl<'a> Control<'a> {
         &self.words[TRANSFERS]
     }
 
+    /// True while the slice is parked, or on its way. The driver may block each call then.
+    ///
+    /// A thread that waits for the end of it before a call is counted in [`Tally::Waiting`](crate::compute::Tally::Waiting).
+    #[inline]
+    pub fn is_away(self) -> bool {
+        self.words[AWAY].load(Acquire) != 0
+    }
+
     /// Number of devices of the slice, at most [`MAX_DEVICES`].
     pub fn device_count(self) -> usize {
         (self.words[DEVICE_COUNT].load(Acquire) as usize).min(MAX_DEVICES)
@@ -285,6 +294,11 @@ impl<'a> ControlWriter<'a> {
         self.0.words[NEXT_AT_NS].store(at_ns, Release);
         let turn = Lease::turn(self.0.lease_word().load(Relaxed));
         self.0.words[NEXT_LEASE].store(next.encode(turn), Release);
+    }
+
+    /// Sets [`Control::is_away`]. The caller changes the lease afterwards, which wakes waiters.
+    pub fn set_away(self, away: bool) {
+        self.0.words[AWAY].store(u64::from(away), Release);
     }
 
     /// Takes back what was announced.
@@ -430,11 +444,13 @@ mod tests {
         let writer = ControlWriter::init(&words, 7, 1).unwrap();
         let counted = || CountedTransfers::of_word(writer.reader().transfers_word().load(Relaxed));
         assert_eq!(counted(), CountedTransfers::None);
-        for value in [CountedTransfers::Inside, CountedTransfers::All, CountedTransfers::None] {
+        for value in
+            [CountedTransfers::Inside, CountedTransfers::All, CountedTransfers::Held, CountedTransfers::None]
+        {
             writer.set_transfers(value);
             assert_eq!(counted(), value);
         }
-        assert_eq!(CountedTransfers::of_word(3), CountedTransfers::All, "unknown: the most");
+        assert_eq!(CountedTransfers::of_word(4), CountedTransfers::All, "unknown: the most");
     }
 
     proptest! {

@@ -11,6 +11,8 @@ pub enum CountedTransfers {
     All = 1,
     /// Fills, and copies with both ends on devices, which take GPU time from kernels. Copies over the bus do not.
     Inside = 2,
+    /// Copies and fills all wait until the slice is on its GPUs, and then pass. A library that does not know it counts all.
+    Held = 3,
 }
 
 impl CountedTransfers {
@@ -20,6 +22,7 @@ impl CountedTransfers {
         match word {
             0 => Self::None,
             2 => Self::Inside,
+            3 => Self::Held,
             _ => Self::All,
         }
     }

@@ -5,15 +5,20 @@ use core::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use tranche_policy::{Ledger, PATIENCE_NS, Tenant};
 use tranche_shm::Slot;
-use tranche_shm::compute::{self, ComputeRecord, ComputeRecords};
+use tranche_shm::compute::{self, ComputeRecord, ComputeRecords, Tally};
 use tranche_shm::control::{self, Control};
 use tranche_shm::crash::point;
+use tranche_shm::lease::Lease;
 use tranche_shm::parking::Hindrance;
 use tranche_shm::usage::Usage;
 
+use crate::bell;
 use crate::connection::{self, ConnectionError, Welcome};
 use crate::root::{Root, RootWord};
 use crate::sys;
+
+/// Time between two looks of a thread that waits until its slice is back, in nanoseconds.
+const AWAY_NS: u64 = 50_000_000;
 
 /// Error of a process that is not in a slice and cannot attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +122,43 @@ pub(crate) struct Inside {
     pub(crate) record: ComputeRecord<'static>,
 }
 
-/// State of this process if it is attached: a launch needs a context, whose creation has attached.
+/// State of this process if it is attached, which the creation of its context has done.
+///
+/// Waits while the slice is away from its GPUs.
 pub(crate) fn inside() -> Option<Inside> {
+    let inside = anywhere()?;
+    if inside.control.is_away() {
+        until_back(&inside);
+    }
+    Some(inside)
+}
+
+/// Waits while the slice is away from its GPUs: the driver would block the call without a sign of it.
+#[inline(always)]
+pub(crate) fn be_present(ledger: &Ours) {
+    if ledger.tenant().control.is_away() {
+        let _ = inside(); // which waits
+    }
+}
+
+/// Shows this thread as waiting until the slice is back, whether a daemon runs or not.
+#[cold]
+fn until_back(inside: &Inside) {
+    let waiting = inside.record.tally(Tally::Waiting);
+    waiting.fetch_add(1, Relaxed);
+    while inside.control.is_away() {
+        bell::ring();
+        let word = inside.control.lease_word();
+        let turn = Lease::turn(word.load(Acquire));
+        if inside.control.is_away() {
+            sys::wait_while(word, turn, AWAY_NS);
+        }
+    }
+    // Another process of the slice may have written there; below zero would be very many.
+    let _ = waiting.fetch_update(Relaxed, Relaxed, |threads| Some(threads.saturating_sub(1)));
+}
+
+fn anywhere() -> Option<Inside> {
     let root = Root::get()?;
     if root.word(RootWord::Ready).load(Acquire) == 0 {
         return None;

@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use crate::cuda::{
     abi, array, capture, checkpoint, context, device, doors, driver, external, graph, launch, limit, memory,
-    module, multicast, physical, pool, shared, transfer, wait,
+    module, multicast, physical, pool, presence, shared, transfer, wait,
 };
 use crate::forms::Governed;
 use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
@@ -110,6 +110,19 @@ hooks! {
         2000 cuLaunch(f: u64) => [jump] launch::plain;
         2000 cuLaunchGrid(f: u64, width: c_int, height: c_int) => [jump] launch::grid;
         2000 cuLaunchGridAsync(f: u64, width: c_int, height: c_int, stream: u64) => [jump] launch::grid_async;
+
+        4000 cuCtxSetCurrent(context: u64) => [transfer] presence::one;
+        4000 cuCtxGetCurrent(context: *mut u64) => [transfer] presence::one;
+        4000 cuCtxPushCurrent_v2(context: u64) => [transfer] presence::one;
+        2000 cuEventRecord(event: u64, stream: u64) => [transfer] presence::two;
+        7000 cuEventRecord_ptsz(event: u64, stream: u64) => [transfer] presence::two;
+        10000 cuStreamIsCapturing(stream: u64, status: *mut c_int) => [transfer] presence::two;
+        10000 cuStreamIsCapturing_ptsz(stream: u64, status: *mut c_int) => [transfer] presence::two;
+        7000 cuPointerGetAttributes(count: u32, attributes: *mut c_int, data: *mut *mut c_void, pointer: u64) => [transfer] presence::four;
+        3020 cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
+        7000 cuMemcpyHtoD_v2_ptds(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
+        3020 cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
+        7000 cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
 
         4000 cuMemcpy(to: u64, from: u64, bytes: usize) => [transfer] transfer::default_stream::unified;
         7000 cuMemcpy_ptds(to: u64, from: u64, bytes: usize) => [transfer] transfer::thread_stream::unified;

@@ -48,13 +48,20 @@ pub(crate) fn transferred(
     let word = inside.control.transfers_word();
     direct::decide_by(word);
     let transfer = match CountedTransfers::of_word(word.load(Acquire)) {
-        CountedTransfers::None => None,
+        CountedTransfers::None | CountedTransfers::Held => None,
         CountedTransfers::All => Some(what()),
         CountedTransfers::Inside => Some(what()).filter(|transfer| !transfer.is_over_bus()),
     };
     match transfer {
         Some(transfer) => through(Some(stream), Work::Transfer(transfer), &real),
         None => real(),
+    }
+}
+
+/// Waits while the slice is away from its GPUs, and lets later calls pass by themselves.
+pub(crate) fn be_present() {
+    if let Some(inside) = attach::inside() {
+        direct::decide_by(inside.control.transfers_word());
     }
 }
 

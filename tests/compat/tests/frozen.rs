@@ -54,6 +54,7 @@ const COVERED_ELSEWHERE: &[&str] = &[
     "lease",
     "departing_until_ns",
     "transfers_word",
+    "is_away",
     "of_word",
     "device_count",
     "slots_high",

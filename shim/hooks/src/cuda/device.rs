@@ -9,6 +9,7 @@ use super::current::current_device;
 use super::ledger::ledger;
 use super::{driver, reclaim, slots, visible};
 use crate::attach;
+use crate::launch::be_present;
 
 pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
     match attach::ledger() {
@@ -104,6 +105,7 @@ pub(crate) unsafe fn memory_info<W: Width>(
     free: *mut W,
     total: *mut W,
 ) -> c_int {
+    be_present();
     let (mut real_free, mut real_total) = (W::ZERO, W::ZERO);
     // The driver decides which of the two may be null.
     let in_place = |program: *mut W, local: *mut W| if program.is_null() { program } else { local };

@@ -11,10 +11,12 @@ use crate::attach::{self, Ours};
 use crate::connection::DaemonLine;
 use crate::thread;
 
-/// The ledger of this process; out of memory for a process outside a slice.
+/// The ledger of this process; out of memory for a process outside a slice. Waits while the slice is away.
 #[inline(always)]
 pub(crate) fn ledger() -> Result<Ours, c_int> {
-    attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)
+    let ledger = attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)?;
+    attach::be_present(&ledger);
+    Ok(ledger)
 }
 
 /// Begins a call of this thread that concerns a device's primary context.

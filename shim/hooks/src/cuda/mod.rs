@@ -32,6 +32,7 @@ pub(crate) mod physical;
 mod placement;
 pub(crate) mod pool;
 mod pool_memory;
+pub(crate) mod presence;
 pub(crate) mod reclaim;
 pub(crate) mod shared;
 pub(crate) mod slots;

@@ -10,7 +10,7 @@ use tranche_policy::{Route, Transfer};
 use super::abi::{SUCCESS, Width};
 use super::driver;
 use super::stream::Stream;
-use crate::launch::transferred;
+use crate::launch::{be_present, transferred};
 
 /// A memory type of copies with a shape.
 const HOST: u32 = 1;
@@ -185,6 +185,7 @@ macro_rules! streamless {
             real: unsafe extern "C" fn($($type),*) -> c_int,
             $($argument: $type),*
         ) -> c_int {
+            be_present();
             // SAFETY: the arguments are those that the program passed for this very function.
             let real = || unsafe { real($($argument),*) };
             match $transfer {

@@ -1,6 +1,6 @@
 //! Synchronisation and queries of progress, at which freed memory of pools and graphs is noticed.
 //!
-//! Neither is ever delayed.
+//! Neither is ever delayed while the slice is on its GPUs.
 
 use core::ffi::c_int;
 
@@ -31,12 +31,14 @@ pub(crate) unsafe fn for_event(real: unsafe extern "C" fn(u64) -> c_int, event: 
 
 /// Queries whether a stream's work is done.
 pub(crate) unsafe fn ask_stream(real: unsafe extern "C" fn(u64) -> c_int, stream: u64) -> c_int {
+    launch::be_present();
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     after(unsafe { real(stream) }, Pending::default(), Awaited::Stream, Some(Stream(stream)))
 }
 
 /// The question whether an event has come.
 pub(crate) unsafe fn ask_event(real: unsafe extern "C" fn(u64) -> c_int, event: u64) -> c_int {
+    launch::be_present();
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
     after(unsafe { real(event) }, Pending::default(), Awaited::Event, None)
 }

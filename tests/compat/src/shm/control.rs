@@ -25,6 +25,9 @@ pub(super) fn describe(description: &mut Description) {
     act("departing: set_departing_until(0x2324)", &|it| it.set_departing_until(0x2324));
     act("transfers: set_transfers(true)", &|it| it.set_transfers(CountedTransfers::All));
     act("transfers: set_transfers(Inside)", &|it| it.set_transfers(CountedTransfers::Inside));
+    act("transfers: set_transfers(Held)", &|it| it.set_transfers(CountedTransfers::Held));
+    act("away: set_away(true)", &|it| it.set_away(true));
+    act("away: set_away(false)", &|it| it.set_away(false));
     act("limits: set_limits(device 2, uuid 31 32 .. 40, cap 0x4142434445, context 0x5152)", &|it| {
         let uuid = std::array::from_fn(|at| 0x31 + at as u8);
         it.set_limits(
