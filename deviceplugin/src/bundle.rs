@@ -110,6 +110,7 @@ impl Bundle {
             project: None,
             gpus,
             ephemeral: false,
+            park_idle: None,
             pod: None,
         }
     }

@@ -9,6 +9,7 @@ mod deletion;
 mod drain;
 mod notices;
 mod park;
+mod park_unasked;
 mod updates;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, AccessGate, Caller};
 use crate::audit::findings::Audit;
-use crate::config::{Config, Foreigners, OverCap};
+use crate::config::{Config, Foreigners, OverCap, PreemptionPolicy};
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::containers::{Described, SliceContainers};
 use crate::context::Contexts;
@@ -38,13 +39,13 @@ use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::gpu_users::GpuUsers;
 use crate::idleness::Idleness;
-use crate::parking::{self, Parking};
+use crate::parking::{self, ParkTerms, Parking};
 use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope, job_runner_beside};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
 use crate::user_names::UserDirectory;
-use tranche_jobs::JobClaims;
+use tranche_jobs::{JobClaims, Preemption};
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard::UsageGuard;
@@ -64,8 +65,6 @@ pub(crate) struct Agent {
     pub(crate) facts: Option<NodeFacts>,
     pub(crate) gpus: Vec<GpuFacts>,
     over_cap: Mutex<OverCap>,
-    /// Host memory that parked slices may have together.
-    park_budget: Mutex<Bytes>,
     pub(crate) parking: Parking,
     /// `None` in a daemon that was started without a configuration.
     pub(crate) configured: Option<Configured>,
@@ -151,7 +150,7 @@ impl Agent {
         };
         let usage_guard = UsageGuard::new(Arc::clone(&telemetry))
             .inspect_err(|error| tracing::warn!(%error, "usage files are not watched"));
-        let parking = Parking::new(layout.runtime.clone(), job_runner_beside(&shim));
+        let parking = Parking::new(layout.runtime.clone(), job_runner_beside(&shim), park_terms(&config));
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             gate: Arc::new(AccessGate::new(access, layout.reach)),
             containers: SliceContainers::new(&layout, parts.described),
@@ -159,7 +158,6 @@ impl Agent {
             shim,
             facts,
             over_cap: Mutex::new(config.over_cap()),
-            park_budget: Mutex::new(park_budget(&config)),
             parking,
             configured: parts.configured,
             reaper: Arc::new(Reaper::new(Arc::clone(&telemetry), Arc::clone(&driver), own.clone())),
@@ -226,11 +224,6 @@ impl Agent {
         *self.over_cap.lock().expect("nothing panics while it holds this")
     }
 
-    /// Host memory that parked slices may have together.
-    pub(crate) fn park_budget(&self) -> Bytes {
-        *self.park_budget.lock().expect("nothing panics while it holds this")
-    }
-
     /// Reads the configuration again and applies the keys that need no restart.
     pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<ReloadOutcome, RequestFailure> {
         let configured = self.configured.as_ref().ok_or(RequestFailure::NotConfigured)?;
@@ -250,7 +243,7 @@ impl Agent {
 
     fn reconfigure(&self, config: &Config) {
         *self.over_cap.lock().expect("nothing panics while it holds this") = config.over_cap();
-        *self.park_budget.lock().expect("nothing panics while it holds this") = park_budget(config);
+        self.parking.set_terms(park_terms(config));
         self.idleness.set_after(Duration::from_secs(config.idle_after_s));
         self.faults.set_quiet(Duration::from_secs(config.fault_quiet_s));
         self.gate.set_limits(config.limits());
@@ -294,9 +287,15 @@ impl Slices for Agent {
     }
 }
 
-/// Host memory for parked slices: as configured, or half of the node's.
-fn park_budget(config: &Config) -> Bytes {
-    config.park_memory_mib.map_or_else(parking::default_budget, Bytes::mib)
+/// Parking as configured; its budget is half of the node's memory by default.
+fn park_terms(config: &Config) -> ParkTerms {
+    ParkTerms {
+        budget: config.park_memory_mib.map_or_else(parking::default_budget, Bytes::mib),
+        preemption: match config.preemption {
+            PreemptionPolicy::Stop => Preemption::Stop,
+            PreemptionPolicy::Park => Preemption::Park,
+        },
+    }
 }
 
 /// The driver's facts and GPUs as far as they can be read; what cannot be read becomes conditions.

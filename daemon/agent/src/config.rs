@@ -25,6 +25,7 @@ use crate::containers::Documents;
 
 pub use gpus::ManagedGpus;
 pub use only_slices::OnlySlices;
+pub(crate) use policies::PreemptionPolicy;
 pub use policies::{Foreigners, OverCap, OverCapPolicy, Transfers, ViolationsPolicy};
 pub use tranche_config::FileError as ConfigError;
 pub use tranche_jobs::Retention;
@@ -97,6 +98,12 @@ settings! {
     ///
     /// Default: half of the node's memory. Parking moves the device memory of a slice's processes to host memory.
     live park_memory_mib: Option<u64> = None, "65536";
+
+    /// Treatment of jobs that are preempted or suspended.
+    ///
+    /// `"stop"` ends their programs, which start over later; `"park"` parks those that can be parked, which continue where
+    /// they were on the same GPUs, and stops the others.
+    live preemption: PreemptionPolicy = PreemptionPolicy::Stop;
 
     /// Seconds without use of the GPU after which a slice counts as idle, 2 at least.
     ///

@@ -16,7 +16,7 @@ use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
-    OpenError, Retention, SliceUse, UserDemand, What,
+    OpenError, Preemption, Retention, SliceUse, UserDemand, What,
 };
 
 use crate::access::actor_of;
@@ -97,6 +97,18 @@ fn slice_use((slice, gpus): (&Slice, Vec<(GpuUuid, MilliGpus)>)) -> SliceUse {
         gpus,
         used: BTreeMap::new(),
         idle: false,
+    }
+}
+
+impl Hands {
+    /// Carries out an operation on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Agent) -> Result<T, RequestFailure> + Send + 'static,
+    ) -> Result<T, String> {
+        let agent = Arc::clone(&self.agent);
+        let done = tokio::task::spawn_blocking(move || operation(&agent)).await;
+        done.map_err(RequestFailure::from).flatten().map_err(|failure| failure.to_string())
     }
 }
 
@@ -195,6 +207,7 @@ impl JobSite for Hands {
             mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
             ephemeral: false,
+            park_idle: None,
             pod: None,
         };
         match self.agent.create_for(&request, owner.uid, slice.member) {
@@ -252,6 +265,20 @@ impl JobSite for Hands {
                 }
             }
         }
+    }
+
+    fn preemption(&self) -> Preemption {
+        self.agent.parking.terms().preemption
+    }
+
+    async fn park(&self, slice: &JobSlice) -> Result<(), String> {
+        let slice = slice.clone();
+        self.blocking(move |agent| agent.park_member(&slice)).await
+    }
+
+    async fn unpark(&self, slice: &JobSlice) -> Result<bool, String> {
+        let slice = slice.clone();
+        self.blocking(move |agent| agent.unpark_member(&slice)).await
     }
 
     async fn ended(&self, process: ProcessId) {

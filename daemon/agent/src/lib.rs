@@ -19,6 +19,7 @@ mod failure;
 mod faults;
 mod gpu_probe;
 mod gpu_users;
+mod idle_parking;
 mod idleness;
 mod jobs;
 mod metrics;

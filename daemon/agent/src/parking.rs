@@ -18,6 +18,7 @@ use std::time::Duration;
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::units::Bytes;
 use tranche_inventory::InventoryError;
+use tranche_jobs::Preemption;
 use tranche_linux::privileges;
 use tranche_parkworker::{ParkWorker, WorkerError};
 use tranche_slices::slice_runtime::Unparkable;
@@ -41,6 +42,8 @@ pub(crate) enum ParkFailure {
     InProgress(SliceName),
     #[error("cannot start the park worker: {0}")]
     NoWorker(std::io::Error),
+    #[error("slice {0} is not parked: none of its processes uses a GPU yet")]
+    NothingThere(SliceName),
     #[error("slice {name} stays on its GPUs: process {pid}: {cause}")]
     NotParked { name: SliceName, pid: HostPid, cause: WorkerError },
     #[error(
@@ -79,12 +82,28 @@ pub(crate) struct Parking {
     bounds: (PathBuf, PathBuf),
     worker: Mutex<Option<Arc<ParkWorker>>>,
     moving: Mutex<BTreeSet<SliceName>>,
+    terms: Mutex<ParkTerms>,
+}
+
+/// Budget and policy of parking, as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ParkTerms {
+    /// Host memory that parked slices may have together.
+    pub(crate) budget: Bytes,
+    /// Treatment of jobs that have to leave their GPUs for a while.
+    pub(crate) preemption: Preemption,
 }
 
 /// A slice that no other request parks or brings back meanwhile.
 pub(crate) struct Moving<'a> {
     parking: &'a Parking,
     name: SliceName,
+}
+
+impl Moving<'_> {
+    pub(crate) const fn slice(&self) -> &SliceName {
+        &self.name
+    }
 }
 
 impl Drop for Moving<'_> {
@@ -95,8 +114,17 @@ impl Drop for Moving<'_> {
 
 impl Parking {
     /// No worker yet; one is started at the first request.
-    pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf) -> Self {
-        Self { bounds: (runtime, job_runner), worker: Mutex::default(), moving: Mutex::default() }
+    pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf, terms: ParkTerms) -> Self {
+        let (worker, moving) = (Mutex::default(), Mutex::default());
+        Self { bounds: (runtime, job_runner), worker, moving, terms: Mutex::new(terms) }
+    }
+
+    pub(crate) fn terms(&self) -> ParkTerms {
+        *locked(&self.terms)
+    }
+
+    pub(crate) fn set_terms(&self, terms: ParkTerms) {
+        *locked(&self.terms) = terms;
     }
 
     /// Reserves a slice for one request.

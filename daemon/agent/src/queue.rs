@@ -180,6 +180,7 @@ mod tests {
             mode: ComputeMode::Fair,
             gpus: Vec::new(),
             ephemeral: false,
+            park_idle: None,
             pod: None,
         }
     }

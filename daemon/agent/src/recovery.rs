@@ -310,6 +310,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         parked: None,
         parts,
         ephemeral: true,
+        park_idle: None,
         pod: None,
         job: None,
         owner_uid,

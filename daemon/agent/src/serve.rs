@@ -27,7 +27,7 @@ use crate::metrics::DaemonMetrics;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
 use crate::sockets::{DaemonPaths, DaemonScope};
-use crate::{ownership, recovery, sampler, watchdog};
+use crate::{idle_parking, ownership, recovery, sampler, watchdog};
 use tranche_linux::{privileges, sealed, supervisor};
 use tranche_slices::worker::Worker;
 use tranche_telemetry::Telemetry;
@@ -115,12 +115,12 @@ pub async fn serve(
     guard.map_or(Ok(()), |guard| guard.start(&agent.worker)).map_err(StartError::Worker)?;
     agent.faults.start().map_err(StartError::Faults)?;
     let mut tasks =
-        vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(Arc::clone(&agent)))];
+        vec![tokio::spawn(sampler::run(Arc::clone(&agent))), tokio::spawn(audit::run(agent.clone()))];
     let calls =
         access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     finish_passages(&agent);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
-    tasks.extend(working);
+    tasks.extend(working.into_iter().chain([tokio::spawn(idle_parking::run(Arc::clone(&agent)))]));
     let published = DaemonMetrics { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;

@@ -89,6 +89,7 @@ pub(crate) mod tests {
             frozen: true,
             parked: None,
             ephemeral: true,
+            park_idle: None,
             pod: Some("default/train/main".parse().unwrap()),
             job: Some(MemberId { job: JobId(5), index: 6 }),
             owner_uid: 3,

@@ -113,8 +113,19 @@ pub enum Command {
 }
 
 /// Ids of the options that describe a new slice.
-const SIZE: [&str; 12] = [
-    "share", "memory", "compute", "limit", "priority", "latency", "gang", "project", "mode", "gpu", "wait",
+const SIZE: [&str; 13] = [
+    "share",
+    "memory",
+    "compute",
+    "limit",
+    "priority",
+    "latency",
+    "gang",
+    "project",
+    "mode",
+    "gpu",
+    "park_idle",
+    "wait",
     "name",
 ];
 

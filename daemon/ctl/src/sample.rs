@@ -132,6 +132,7 @@ pub(crate) fn node() -> NodeView {
             slice("frac03", 300, &[(0, 9753, 0)]),
             SliceView {
                 ephemeral: true,
+                park_idle: None,
                 processes: vec![trainer()],
                 compute_state: ComputeState::OverShare,
                 waits_for: Some("frac03".parse().unwrap()),
@@ -243,6 +244,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         tier: "preload".into(),
         tier_reason: "the daemon serves one user".into(),
         ephemeral: false,
+        park_idle: None,
         pod: None,
         owner_uid: 1000,
         created_unix_ms: 1_767_323_045_000,

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::json;
 use tranche_domain::compute::Priority;
 use tranche_domain::id::SliceName;
-use tranche_domain::park::Park;
+use tranche_domain::park::{IdleTime, Park};
 use tranche_domain::request::{ComputeMode, Resize, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
@@ -191,7 +191,7 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
     if slice.frozen {
         line("frozen", format!("until `tranche slice thaw {}`", slice.name));
     }
-    slice.parked.iter().for_each(|park| line("parked", parked(park, clock)));
+    parking(slice, clock).into_iter().for_each(|(key, value)| line(key, value));
     line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
     if let Some(pod) = &slice.pod {
         let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
@@ -207,10 +207,20 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
     text
 }
 
+/// Idle time of a slice, and its stage while it is not on its GPUs.
+fn parking(slice: &SliceView, clock: Clock) -> Vec<(&'static str, String)> {
+    let length = |time: IdleTime| when::length(u64::from(time.seconds()) * 1000);
+    let idle = |time| format!("after {} without use of its GPUs, until its next call", length(time));
+    let idle = slice.park_idle.map(|time| ("parks", idle(time)));
+    let stage = slice.parked.as_ref().map(|park| ("parked", parked(park, clock)));
+    idle.into_iter().chain(stage).collect()
+}
+
 /// Stage of a slice that is not on its GPUs.
 fn parked(park: &Park, clock: Clock) -> String {
     let since = clock.seconds(when::at(park.since_unix_ms));
-    format!("{} since {since}, with {} of host memory", park.stage, park.host)
+    let until = if park.wakes { ", until its next call" } else { "" };
+    format!("{} since {since}, with {} of host memory{until}", park.stage, park.host)
 }
 
 fn process_line(process: &ProcessView) -> String {

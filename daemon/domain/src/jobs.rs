@@ -24,6 +24,7 @@ mod host_limits;
 mod job;
 mod limits;
 mod name;
+mod parked;
 mod part;
 mod pool;
 mod preemption;

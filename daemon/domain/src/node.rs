@@ -181,6 +181,7 @@ impl Node {
             frozen: false,
             parked: None,
             ephemeral: request.ephemeral,
+            park_idle: request.park_idle,
             pod: request.pod.clone(),
             job: origin.job,
             project: request.project.clone(),
@@ -258,7 +259,8 @@ impl Node {
         if self.kept.starting.is_empty() {
             return kept;
         }
-        let started: BTreeSet<MemberId> = self.slices.values().filter_map(|slice| slice.job).collect();
+        let present = self.slices.values().filter(|slice| !slice.is_away());
+        let started: BTreeSet<MemberId> = present.filter_map(|slice| slice.job).collect();
         for (_, gpus, part) in self.kept.starting.iter().filter(|(member, ..)| !started.contains(member)) {
             for gpu in gpus {
                 let sum = kept.entry(*gpu).or_insert(Permille::ZERO);

@@ -35,6 +35,7 @@ pub(super) fn request(share: &str) -> SliceRequest {
         mode: ComputeMode::Fair,
         gpus: vec![],
         ephemeral: false,
+        park_idle: None,
         pod: None,
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuSelector, SliceName};
 use crate::jobs::ProjectName;
+use crate::park::IdleTime;
 use crate::pod::PodContainer;
 use crate::units::{Bytes, Permille};
 
@@ -175,6 +176,8 @@ pub struct SliceRequest {
     pub gpus: Vec<GpuSelector>,
     /// True if the slice ends with its last process.
     pub ephemeral: bool,
+    /// Time without use of its GPUs after which it is parked until its next call, if any.
+    pub park_idle: Option<IdleTime>,
     /// The pod that the slice is for, if known.
     pub pod: Option<PodContainer>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::compute::{GangName, Latency, Priority};
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::jobs::{MemberId, ProjectName};
-use crate::park::{Park, ParkStage};
+use crate::park::{IdleTime, Park, ParkStage};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -55,6 +55,9 @@ pub struct Slice {
     pub gang: Option<GangName>,
     /// True if the slice ends with its last process.
     pub ephemeral: bool,
+    /// Time without use of its GPUs after which it is parked until its next call, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub park_idle: Option<IdleTime>,
     /// The pod that the slice is for, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodContainer>,

@@ -11,7 +11,7 @@ use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use crate::jobs::ProjectName;
-use crate::park::Park;
+use crate::park::{IdleTime, Park};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -242,6 +242,9 @@ pub struct SliceView {
     pub tier_reason: String,
     /// True if the slice ends with its last process.
     pub ephemeral: bool,
+    /// Time without use of its GPUs after which it is parked until its next call, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub park_idle: Option<IdleTime>,
     /// The pod that the slice is for, if set.
     pub pod: Option<PodContainer>,
     /// Uid of the user that owns it.

@@ -56,7 +56,13 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
         // It was deleted or suspended since the decision to start it.
         Begin::Fresh(_) if is_leaving(&controller, member) => Ok(None),
         Begin::Fresh(gpus) => begin_fresh(&controller, &known, gpus).await,
-        Begin::Again => Ok(find(&controller, &known).await),
+        Begin::Again => {
+            // An earlier daemon may have decided that it returns.
+            if !is_leaving(&controller, member) && !controller.state().scheduler.is_parked(member) {
+                known.supervised.back.notify_one();
+            }
+            Ok(find(&controller, &known).await)
+        }
     };
     let run = match begun {
         Ok(shepherd) => watch(&controller, &known, shepherd).await,
@@ -172,7 +178,7 @@ fn start<S: JobSite>(
         service: entry.spec.service.as_ref(),
     })?;
     point("jobs: hailed");
-    let own = own_environment(entry, attempt.member);
+    let own = entry.environment_of(attempt.member);
     let environment = launch.environment.into_iter().chain(own).collect();
     let environment = controller.site.enter(slice, shepherd.process, environment)?;
     point("jobs: entered");
@@ -198,21 +204,6 @@ fn start<S: JobSite>(
     Ok(Some(process))
 }
 
-/// Variables that identify a member to its program.
-fn own_environment(entry: &JobRecord, member: MemberId) -> Vec<(String, String)> {
-    let pair = |name: &str, value: String| (name.to_owned(), value);
-    vec![
-        pair("TRANCHE_JOB_NAME", entry.spec.name.to_string()),
-        pair("TRANCHE_JOB_PROJECT", entry.spec.project.to_string()),
-        pair("TRANCHE_JOB_INDEX", member.index.to_string()),
-        pair("TRANCHE_JOB_COMPLETIONS", entry.spec.completions.to_string()),
-        pair(
-            "TRANCHE_JOB_START",
-            entry.members.get(&member.index).map_or(1, |known| known.starts).to_string(),
-        ),
-    ]
-}
-
 /// Finds the runner of an earlier daemon, if it exists.
 async fn find<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember) -> Option<ProcessId> {
     let path = controller.folders.attempt(known.attempt);
@@ -229,24 +220,37 @@ async fn find<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMembe
     }
 }
 
-/// Waits for the runner, passes on a stop request, and returns the result.
+/// Waits for the runner, and returns the result.
 async fn watch<S: JobSite>(
     controller: &Arc<JobController<S>>,
     known: &KnownMember,
     shepherd: Option<ProcessId>,
 ) -> Run {
     if let Some(shepherd) = shepherd {
-        // A stop request from before a restart of the daemon is repeated.
-        if is_leaving(controller, known.attempt.member) {
-            known.supervised.leave.notify_one();
-        }
+        attend(controller, known, shepherd).await;
+    }
+    StatusContent::read(&controller.folders.attempt(known.attempt)).run()
+}
+
+/// Parks, brings back or stops a member as requested, until its runner has ended.
+async fn attend<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMember, shepherd: ProcessId) {
+    let KnownMember { attempt: Attempt { member, .. }, slice, supervised, .. } = known;
+    // A stop request from before a restart of the daemon is repeated.
+    if controller.state().has_to_leave(*member) {
+        supervised.leave.notify_one();
+    }
+    loop {
         tokio::select! {
-            () = controller.site.ended(shepherd) => {}
-            () = known.supervised.leave.notified() => stop_runner(controller, known, shepherd).await,
+            () = controller.site.ended(shepherd) => return,
+            () = supervised.leave.notified() => {
+                if !controller.park(*member, slice).await {
+                    return stop_runner(controller, known, shepherd).await;
+                }
+            }
+            () = supervised.back.notified() => controller.unpark(*member, slice).await,
             never = observe_health(controller, known) => match never {},
         }
     }
-    StatusContent::read(&controller.folders.attempt(known.attempt)).run()
 }
 
 /// Notes once the service has passed its check of health. Never returns.

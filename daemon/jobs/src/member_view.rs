@@ -70,6 +70,7 @@ fn member_state(
     match (&known.end, phase) {
         (Some(end), _) if end.success => JobState::Succeeded,
         (Some(_), _) => JobState::Failed,
+        (None, None | Some(Phase::Claimed)) if state.scheduler.is_parked(id) => JobState::Parked,
         (None, None | Some(Phase::Claimed)) => JobState::Pending,
         (None, Some(Phase::Stopping)) => JobState::Stopping,
         (None, Some(Phase::Running)) if known.farewell.is_some() => JobState::Stopping,

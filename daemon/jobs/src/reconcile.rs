@@ -140,6 +140,7 @@ impl<S: JobSite> JobController<S> {
         if late {
             idle = self.apply_idle_policies(&mut state);
             self.stop_overdue(&mut state, now.moment());
+            state.restart_long_parked(now.moment());
             forgotten = self.retention.expired(&state.entries, now.moment());
             forgotten.iter().for_each(|id| state.remove(*id));
         }
@@ -191,6 +192,11 @@ impl<S: JobSite> JobController<S> {
                 }
                 tokio::spawn(lifecycle::supervise(Arc::clone(self), member, Begin::Fresh(gpus)));
             }
+            Action::Unpark { member } => {
+                if let Some(supervised) = self.state().supervised.get(&member) {
+                    supervised.back.notify_one();
+                }
+            }
             Action::Stop { member, by } => {
                 let slice = self.state().scheduler.user_slice(member).cloned();
                 if let Some(slice) = slice {
@@ -225,6 +231,7 @@ impl<S: JobSite> JobController<S> {
     fn stop_overdue(&self, state: &mut ControllerState, now: JobTime) {
         let supervised =
             state.supervised.iter().filter(|(_, supervised)| supervised.shepherd.get().is_some());
+        let supervised = supervised.filter(|(member, _)| !state.scheduler.is_parked(**member));
         let overdue: Vec<(MemberId, String)> = supervised
             .filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?)))
             .collect();

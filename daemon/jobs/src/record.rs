@@ -72,6 +72,9 @@ pub(crate) struct StoredMember {
     /// Latest end of its command; earlier daemons did not enter it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_end: Option<String>,
+    /// Time at which its device memory lay in host memory, until it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parked: Option<JobTime>,
     /// Final outcome, once the member is not started again.
     pub(crate) end: Option<MemberEnd>,
 }
@@ -92,12 +95,29 @@ pub(crate) enum StopReason {
     GpuGone,
     /// The machine was rebooted.
     Reboot,
+    /// It was parked, and cannot return to its GPUs.
+    NotBack(String),
+    /// It was parked for long, and starts over on other GPUs.
+    Elsewhere,
 }
 
 impl StopReason {
+    /// Tests if the member may continue later where it was.
+    pub(crate) const fn may_continue(&self) -> bool {
+        matches!(self, Self::Preempted(..) | Self::Suspended | Self::NotBack(_))
+    }
+
     /// Tests if the member is restarted afterwards.
     pub(crate) const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Preempted(..) | Self::Suspended | Self::GpuGone | Self::Reboot)
+        matches!(
+            self,
+            Self::Preempted(..)
+                | Self::Suspended
+                | Self::GpuGone
+                | Self::Reboot
+                | Self::NotBack(_)
+                | Self::Elsewhere
+        )
     }
 }
 
@@ -110,6 +130,8 @@ impl fmt::Display for StopReason {
             Self::Overdue(why) => f.write_str(why),
             Self::GpuGone => f.write_str("its GPU is not here any more"),
             Self::Reboot => f.write_str("the machine was started again"),
+            Self::NotBack(why) => write!(f, "parked, and not returned: {why}"),
+            Self::Elsewhere => f.write_str("its own GPUs had no room for an hour, and others have"),
         }
     }
 }
@@ -204,6 +226,19 @@ impl JobRecord {
     pub(crate) fn ended(&self, success: bool) -> u32 {
         let ends = self.members.values().filter_map(|member| member.end.as_ref());
         u32::try_from(ends.filter(|end| end.success == success).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Variables that identify a member to its program.
+    pub(crate) fn environment_of(&self, member: MemberId) -> Vec<(String, String)> {
+        let start = self.members.get(&member.index).map_or(1, |known| known.starts);
+        let variables = [
+            ("NAME", self.spec.name.to_string()),
+            ("PROJECT", self.spec.project.to_string()),
+            ("INDEX", member.index.to_string()),
+            ("COMPLETIONS", self.spec.completions.to_string()),
+            ("START", start.to_string()),
+        ];
+        variables.into_iter().map(|(name, value)| (format!("TRANCHE_JOB_{name}"), value)).collect()
     }
 
     /// Name of a member's slice, unique among members; a user's slice may have the same name.

@@ -85,13 +85,15 @@ pub(crate) fn state(
     state.had = Allocations::of_earlier(jobs.chain(all.node.slices.iter().cloned()));
     state.account = UseAccount::again(all.node.account.clone());
     state.node = all.node;
-    for kept in &seated {
-        state.supervised.insert(kept.member, Default::default());
+    let parked: Vec<MemberId> = state.scheduler.parked().collect();
+    let supervised: BTreeSet<MemberId> = seated.iter().map(|kept| kept.member).chain(parked).collect();
+    for member in &supervised {
+        state.supervised.insert(*member, Default::default());
     }
     unseen.retain(|member| !has_runner(&state, folders, *member));
     state.request_stop(&unseen, &StopReason::GpuGone);
     if rebooted {
-        let everybody: Vec<MemberId> = seated.iter().map(|kept| kept.member).collect();
+        let everybody: Vec<MemberId> = supervised.into_iter().collect();
         state.request_stop(&everybody, &StopReason::Reboot);
     }
     state

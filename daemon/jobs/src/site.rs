@@ -64,6 +64,15 @@ pub struct NodeUse {
     pub ended: BTreeMap<(SliceName, GpuUuid), Duration>,
 }
 
+/// Treatment of members of jobs that are preempted or suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// They are stopped, and start over.
+    Stop,
+    /// They are parked where the driver can do that, and continue where they were.
+    Park,
+}
+
 /// Operations on the GPUs, slices and processes of a node.
 pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
@@ -116,6 +125,22 @@ pub trait JobSite: Send + Sync + 'static {
     /// Ends a member's slice with its processes, and returns once it is gone. A slice of the same name that
     /// belongs to another owner is left alone.
     fn close(&self, slice: &JobSlice) -> impl Future<Output = ()> + Send;
+
+    /// Treatment of members that have to leave their GPUs for a while.
+    fn preemption(&self) -> Preemption;
+
+    /// Moves the device memory of a member's slice to host memory, and frees its part of the GPUs. Returns once that
+    /// is done, at once if it was done before.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be parked; the slice is on its GPUs then.
+    fn park(&self, slice: &JobSlice) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Brings a member's slice back to its GPUs. Returns false if it was not parked.
+    ///
+    /// # Errors
+    /// The reason; the slice stays parked, unless the driver lost its processes, which have been killed then.
+    fn unpark(&self, slice: &JobSlice) -> impl Future<Output = Result<bool, String>> + Send;
 
     /// Waits for the end of a process.
     fn ended(&self, process: ProcessId) -> impl Future<Output = ()> + Send;

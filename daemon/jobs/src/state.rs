@@ -62,6 +62,8 @@ pub(crate) struct ControllerState {
 pub(crate) struct Supervised {
     /// Notified when the member has to stop.
     pub(crate) leave: Notify,
+    /// Notified when the parked member has its GPUs again.
+    pub(crate) back: Notify,
     /// Its job runner, once started.
     pub(crate) shepherd: std::sync::OnceLock<ProcessId>,
     /// True once the service passed its check of health.
@@ -130,7 +132,7 @@ impl ControllerState {
     }
 
     /// Sets the reason of a member's stop; a permanent reason is never replaced.
-    fn give_reason(&mut self, member: MemberId, reason: StopReason) {
+    pub(crate) fn give_reason(&mut self, member: MemberId, reason: StopReason) {
         let Some(entry) = self.entries.get_mut(&member.job) else { return };
         let farewell = &mut entry.member_mut(member.index).farewell;
         if farewell.as_ref().is_none_or(StopReason::is_retryable) {
@@ -165,6 +167,7 @@ impl ControllerState {
                     self.account.started(now, &holder, wait);
                 }
             }
+            Action::Unpark { member } => self.note_return(*member, now),
             Action::Stop { member, by } => {
                 // A user's request is a job to the scheduler alone.
                 let Some(by) = self.scheduler.jobs().get(&by.job).map(|by| by.spec.clone()) else { return };
@@ -180,7 +183,7 @@ impl ControllerState {
     }
 
     /// Marks jobs whose bindings changed as unsaved.
-    fn record_bindings(&mut self, now: Now) {
+    pub(crate) fn record_bindings(&mut self, now: Now) {
         let bound: BTreeMap<_, _> =
             self.scheduler.all_saved_bindings().into_iter().map(|kept| (kept.member, kept)).collect();
         let changed = |one: &BTreeMap<MemberId, SavedBinding>, other: &BTreeMap<MemberId, SavedBinding>| {

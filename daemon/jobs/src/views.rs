@@ -302,8 +302,8 @@ fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, S
     let reason = match is {
         JobState::Running if view.service.is_some() => of_member(JobState::Running),
         JobState::Running => progress(),
-        JobState::Pending => {
-            let before = Some(of_member(JobState::Pending)).filter(|before| !before.is_empty());
+        JobState::Pending | JobState::Parked => {
+            let before = Some(of_member(is)).filter(|before| !before.is_empty());
             before.into_iter().chain(waits).collect::<Vec<_>>().join("; ")
         }
         other => of_member(other),

@@ -110,7 +110,7 @@ impl Governor {
 
     /// Schedules a slice, replacing one of the same name.
     pub fn admit(&self, slice: &Slice, runtime: &Arc<SliceRuntime>) -> io::Result<()> {
-        runtime.regions.control().set_transfers(self.counted);
+        self.show_presence(slice, runtime);
         let mut state = self.state();
         let number = state.next_number.take();
         self.wakeups.add(runtime.regions.bell(), number)?;
@@ -124,6 +124,13 @@ impl Governor {
         drop(state);
         self.wake();
         Ok(())
+    }
+
+    /// Shows the processes of a slice if it is away from its GPUs. What waits is woken by the change of its terms.
+    pub fn show_presence(&self, slice: &Slice, runtime: &SliceRuntime) {
+        let (control, is_away) = (runtime.regions.control(), slice.parked.is_some());
+        control.set_transfers(if is_away { CountedTransfers::Held } else { self.counted });
+        control.set_away(is_away);
     }
 
     /// Applies a slice's changed terms.

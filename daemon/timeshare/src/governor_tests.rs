@@ -63,6 +63,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         frozen: false,
         parked: None,
         ephemeral: false,
+        park_idle: None,
         pod: None,
         job: None,
         owner_uid: 0,

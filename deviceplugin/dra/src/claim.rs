@@ -194,6 +194,7 @@ impl ClaimPart {
             project: None,
             gpus: self.gpus.iter().copied().map(GpuSelector::Uuid).collect(),
             ephemeral: false,
+            park_idle: None,
             pod: None,
         }
     }

@@ -102,6 +102,7 @@ pub(crate) fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) 
         project: None,
         gpus: wanted.gpus,
         ephemeral: false,
+        park_idle: None,
         pod: Some(pod),
     }
 }

@@ -8,6 +8,7 @@ use tranche_domain::id::{BadName, BadUuid};
 use tranche_domain::jobs::{
     BadContainer, BadCpus, BadHealthCheck, BadMemberPart, BadWarning, TerminationPolicy,
 };
+use tranche_domain::park::BadIdleTime;
 use tranche_domain::request::{BadPriority, BadShare};
 use tranche_domain::units::AboveWhole;
 use tranche_domain::word::BadWord;
@@ -74,6 +75,8 @@ pub enum BadMessage {
     Priority(#[from] BadPriority),
     #[error(transparent)]
     Latency(#[from] BadLatency),
+    #[error(transparent)]
+    IdleTime(#[from] BadIdleTime),
     #[error("a slice of no memory was asked for; the smallest is 1 MiB")]
     NoMemory,
     #[error("compute mode {0} is not known to this version")]

@@ -70,6 +70,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             project: wire.project.map(|name| name.parse()).transpose()?,
             gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
+            park_idle: wire.park_idle_s.map(TryInto::try_into).transpose()?,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
         })
     }
@@ -87,6 +88,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             gpus: request.gpus.iter().map(ToString::to_string).collect(),
             wait_ms: 0,
             ephemeral: request.ephemeral,
+            park_idle_s: request.park_idle.map(Into::into),
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
             latency_us: request.latency.map(Latency::micros),
@@ -131,6 +133,7 @@ fn memory(bytes: u64) -> Result<Bytes, BadMessage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tranche_domain::park::IdleTime;
     use tranche_domain::request::BadPriority;
 
     fn request() -> SliceRequest {
@@ -147,6 +150,7 @@ mod tests {
             mode: ComputeMode::Strict,
             gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
             ephemeral: true,
+            park_idle: IdleTime::try_from(900).ok(),
             pod: Some(PodContainer { uid: Some("7-a".parse().unwrap()), .."n/p.q/c".parse().unwrap() }),
         }
     }

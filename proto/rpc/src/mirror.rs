@@ -6,6 +6,7 @@ use tranche_domain::event::{EventKind, Severity};
 use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use tranche_domain::jobs::{JobName, MilliGpus, ProjectName};
+use tranche_domain::park::IdleTime;
 use tranche_domain::pod::{DnsLabel, PodName, PodUid};
 use tranche_domain::request::{BadShare, Share};
 use tranche_domain::units::{Bytes, Permille};
@@ -146,6 +147,7 @@ field! {
     MilliGpus = u32: |number| number.get(), Self::new(number);
     Permille = u32: |number| number.get(), number.try_into()?;
     Latency = u32: |number| number.micros(), number.try_into()?;
+    IdleTime = u32: |time| time.seconds(), time.try_into()?;
     Priority = i32: |number| number.get().into(), number.try_into()?;
     GpuUuid = String: |text| text.into(), text.try_into()?;
     SliceName = String: |text| text.into(), text.try_into()?;

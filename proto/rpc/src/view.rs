@@ -30,11 +30,11 @@ mirror! {
         name, share, devices, priority, gang, project, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
         tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids,
         idle_ms, parked;
-        mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us;
+        mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us, park_idle: park_idle_s;
         in waits: Waits { count: waits, late: late_waits, longest_us: longest_wait_us }
     }
 
-    Park = v1::ParkView { stage, since_unix_ms; host: host_bytes }
+    Park = v1::ParkView { stage, since_unix_ms, wakes; host: host_bytes }
 
     view::SliceDeviceView = v1::SliceDeviceView {
         gpu_index, gpu_uuid, utilization_percent;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tranche_domain::access::Verb;
-use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
@@ -30,21 +30,46 @@ impl Agent {
     /// a failure leaves the slice on its GPUs.
     pub(crate) fn park(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
-        let _moving = self.parking.begin(name)?;
+        self.refuse_job(name)?;
+        let moving = self.parking.begin(name)?;
         self.can_checkpoint(name)?;
-        let (runtime, loads) = self.intend(name)?;
+        self.park_begun(&moving, caller.actor(), false)
+    }
+
+    /// The quota scheduler decides about the slices of jobs.
+    fn refuse_job(&self, name: &SliceName) -> Result<(), Refusal> {
+        match self.core().node.slice(name)?.job {
+            Some(_) => Err(Refusal::ParkOfJob(name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn bring_back(&self, name: &SliceName) -> Result<(), RequestFailure> {
+        let runtime = self.commit_again(name)?;
+        self.return_to_gpus(&runtime)
+    }
+
+    /// Parks a slice that is reserved for it.
+    pub(super) fn park_begun(
+        &self,
+        moving: &Moving<'_>,
+        actor: Actor,
+        wakes: bool,
+    ) -> Result<(), RequestFailure> {
+        let name = moving.slice();
+        let (runtime, loads) = self.intend(name, wakes)?;
         let parked = self.leave(&runtime, loads);
         match parked {
             Ok(bytes) => {
                 let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
                 let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
-                self.telemetry.events.record(parked.asked_by(caller.actor()));
+                self.telemetry.events.record(parked.asked_by(actor));
                 self.notify_capacity();
                 Ok(())
             }
             Err(failure) => {
                 let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(name);
-                self.telemetry.events.record(told.asked_by(caller.actor()));
+                self.telemetry.events.record(told.asked_by(actor));
                 self.return_to_gpus(&runtime)?;
                 Err(failure)
             }
@@ -52,16 +77,19 @@ impl Agent {
     }
 
     /// Checks that the driver has the calls and returns a state for each process of a slice.
-    fn can_checkpoint(&self, name: &SliceName) -> Result<(), RequestFailure> {
+    ///
+    /// False if none has initialised the driver.
+    pub(super) fn can_checkpoint(&self, name: &SliceName) -> Result<bool, RequestFailure> {
         let runtime = self.core().live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
         let worker = self.parking.worker()?;
-        let checked = SlicePassage::of(&worker, &loads(&candidates)).initialized().map(drop);
+        let checked =
+            SlicePassage::of(&worker, &loads(&candidates)).initialized().map(|found| !found.is_empty());
         Ok(checked.map_err(|(pid, cause)| ParkFailure::NotParked { name: name.clone(), pid, cause })?)
     }
 
     /// Checks that a slice can be parked, and records that it is about to be.
-    fn intend(&self, name: &SliceName) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
+    fn intend(&self, name: &SliceName, wakes: bool) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
         let mut core = self.core();
         self.refuse_other_version(&core, name)?;
         core.node.slice(name)?;
@@ -69,7 +97,7 @@ impl Agent {
         // What is granted and not used is not in the GPU: it needs no host memory, and is not to be used now.
         runtime.hold_requests(true);
         runtime.recall_unused();
-        let recorded = self.record_intention(&mut core, &runtime);
+        let recorded = self.record_intention(&mut core, &runtime, wakes);
         if recorded.is_err() {
             runtime.hold_requests(core.node.slice(name)?.parked.is_some());
         }
@@ -81,7 +109,12 @@ impl Agent {
     }
 
     /// Records that a slice is about to be parked, where its processes and host memory allow it.
-    fn record_intention(&self, core: &mut Core, runtime: &SliceRuntime) -> Result<Loads, RequestFailure> {
+    fn record_intention(
+        &self,
+        core: &mut Core,
+        runtime: &SliceRuntime,
+        wakes: bool,
+    ) -> Result<Loads, RequestFailure> {
         let name = &runtime.name;
         let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
         let loads = loads(&candidates);
@@ -89,7 +122,7 @@ impl Agent {
             loads.iter().map(|(process, bytes)| (process.id.pid, *bytes)).collect();
         let needed = needs.iter().map(|(_, bytes)| *bytes).sum();
         // The operator's word comes before what the node has.
-        core.node.begin_parking(name, needed, self.park_budget(), now_unix_ms())?;
+        core.node.begin_parking(name, needed, self.parking.terms().budget, now_unix_ms(), wakes)?;
         let recorded = match parking::check(&needs) {
             Ok(()) => core.save(&self.layout),
             Err(host) => {
@@ -107,6 +140,7 @@ impl Agent {
     fn hold(&self, core: &Core, runtime: &SliceRuntime, hold: bool) {
         runtime.hold_requests(hold);
         if let Ok(slice) = core.node.slice(&runtime.name) {
+            self.governor.show_presence(slice, runtime);
             self.governor.change(slice);
         }
     }
@@ -161,9 +195,9 @@ impl Agent {
     /// Brings a parked slice back to its GPUs. Blocks until that is done; without room nothing changes.
     pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
-        let _moving: Moving<'_> = self.parking.begin(name)?;
-        let runtime = self.commit_again(name)?;
-        self.return_to_gpus(&runtime)?;
+        self.refuse_job(name)?;
+        let _moving = self.parking.begin(name)?;
+        self.bring_back(name)?;
         let unparked = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(name);
         self.telemetry.events.record(unparked.asked_by(caller.actor()));
         Ok(())
@@ -246,6 +280,8 @@ impl Agent {
         }
         let mut core = self.core();
         core.node.finish_unparking(name)?;
+        // Its idleness begins anew.
+        self.idleness.begin(name, core.node.slice(name)?.created_unix_ms);
         self.hold(&core, runtime, false);
         core.save(&self.layout)?;
         drop(core);

@@ -255,7 +255,9 @@ fn served(agent: &Agent, slice_device: &SliceDevice, samples: &[ProcessUtilizati
     let worked = (!samples.is_empty()).then(|| sum(|sample| sample.sm_percent.max(sample.memory_percent)));
     let moved = match agent.governor.counted_transfers() {
         CountedTransfers::All => Permille::ZERO,
-        CountedTransfers::None | CountedTransfers::Inside => sum(|sample| sample.memory_percent),
+        CountedTransfers::None | CountedTransfers::Inside | CountedTransfers::Held => {
+            sum(|sample| sample.memory_percent)
+        }
     };
     let busiest = ran.iter().max_by_key(|(_, sample)| sample.sm_percent).map(|(id, _)| *id);
     let counted = counted(agent, &runtime.name, slice_device.device);

@@ -35,6 +35,16 @@ pub enum Foreigners {
     Refuse,
 }
 
+/// Treatment of jobs that are preempted or suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PreemptionPolicy {
+    /// They are stopped, and start over later.
+    Stop,
+    /// They are parked where that is possible, and continue where they were.
+    Park,
+}
+
 /// Treatment of asynchronous copies and fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

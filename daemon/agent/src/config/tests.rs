@@ -55,6 +55,7 @@ fn only_live_keys_are_copied() {
         over_cap: OverCapPolicy::Kill,
         over_cap_grace_s: 5,
         park_memory_mib: Some(5),
+        preemption: PreemptionPolicy::Park,
         idle_after_s: 6,
         violations: ViolationsPolicy::Kill,
         violations_grace_s: 7,
@@ -82,7 +83,7 @@ fn only_live_keys_are_copied() {
 }
 
 #[test]
-fn nine_keys_are_live() {
+fn ten_keys_are_live() {
     let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
     let known = [
         "connections_per_user",
@@ -91,6 +92,7 @@ fn nine_keys_are_live() {
         "over_cap",
         "over_cap_grace_s",
         "park_memory_mib",
+        "preemption",
         "idle_after_s",
         "fault_quiet_s",
         "log",

@@ -152,6 +152,18 @@ fn memory(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
     page.gauges("tranche_slice_memory_used_bytes", "Memory of the GPU that the slice is charged for", used)?;
     let over = parts(seen, |_, part| part.over.get());
     page.gauges("tranche_slice_memory_over_cap_bytes", "By how much the slice is over its cap", over)?;
+    let parked = rows(seen, |slice| u64::from(slice.slice.is_away()));
+    page.gauges(
+        "tranche_slice_parked",
+        "1 while its memory lies in host memory, and its part of the GPUs is free",
+        parked,
+    )?;
+    let host = rows(seen, |slice| slice.slice.parked.map_or(0, |park| park.host.get()));
+    page.gauges(
+        "tranche_slice_parked_host_bytes",
+        "Host memory that is set aside for its device memory",
+        host,
+    )?;
     let denials = rows(seen, |slice| slice.refusals);
     page.counters(
         "tranche_slice_memory_denials",

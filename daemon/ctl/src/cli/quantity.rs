@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::id::{BadUuid, GpuSelector};
+use tranche_domain::park::IdleTime;
 use tranche_domain::request::{BadShare, Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -96,6 +97,14 @@ pub(super) fn latency(text: &str) -> Result<Latency, String> {
         .map_err(|_| format!("{text:?} is no length of time: write 5ms, 2500us or 1s"))?;
     let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);
     Latency::try_from(micros).map_err(|bad: BadLatency| bad.to_string())
+}
+
+/// Time without use after which a slice is parked: `15m`, `1h`; 2 s to 30 days, rounded up to seconds.
+pub(super) fn idle_time(text: &str) -> Result<IdleTime, String> {
+    let length = humantime::parse_duration(text)
+        .map_err(|_| format!("{text:?} is no length of time: write 15m or 1h"))?;
+    let seconds = length.as_secs().saturating_add(u64::from(length.subsec_nanos() > 0));
+    IdleTime::try_from(u32::try_from(seconds).unwrap_or(u32::MAX)).map_err(|bad| bad.to_string())
 }
 
 /// Latency target that replaces another, or none.

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use tranche_domain::compute::{GangName, Latency, Priority};
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::jobs::ProjectName;
+use tranche_domain::park::IdleTime;
 use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 
@@ -44,6 +45,9 @@ pub struct SizeArgs {
     /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
     #[arg(long, value_name = "GPU", value_delimiter = ',', value_parser = quantity::gpu)]
     pub gpu: Vec<GpuSelector>,
+    /// Idle time after which the slice is parked, such as 15m; it returns at the next call of its programs
+    #[arg(long, value_name = "DURATION", value_parser = quantity::idle_time)]
+    pub park_idle: Option<IdleTime>,
     /// Longest wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub wait: Option<Duration>,
@@ -63,6 +67,7 @@ impl SizeArgs {
             project: None,
             mode: Mode::Fair,
             gpu: Vec::new(),
+            park_idle: None,
             wait: None,
         }
     }
@@ -87,6 +92,7 @@ impl SizeArgs {
             project: self.project.clone(),
             gpus: self.gpu.clone(),
             ephemeral: false,
+            park_idle: self.park_idle,
             pod: None,
         }
     }

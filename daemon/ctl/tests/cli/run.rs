@@ -63,6 +63,7 @@ fn every_option_reaches_the_daemon() {
             gpus: vec![UUID.into()],
             wait_ms: 0,
             ephemeral: true,
+            park_idle_s: None,
             limit_permille: Some(600),
             priority: -9,
             pod: None,

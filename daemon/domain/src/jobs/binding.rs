@@ -42,7 +42,9 @@ impl QuotaScheduler {
     /// Releases the claim of a member and requeues it.
     pub(super) fn requeue(&mut self, member: MemberId) {
         self.release(member);
-        if let Some(job) = self.jobs.get_mut(&member.job) {
+        if let Some(job) =
+            self.jobs.get_mut(&member.job).filter(|job| !job.parked.contains_key(&member.index))
+        {
             job.again.insert(member.index);
         }
         self.update_queue(member.job);

@@ -25,7 +25,12 @@ pub enum Action {
         /// UUIDs of the GPUs bound to it.
         gpus: Vec<GpuUuid>,
     },
-    /// Stop a running member; it goes back to its queue.
+    /// Bring a parked member back to its GPUs, which are empty.
+    Unpark {
+        /// Member with its GPUs.
+        member: MemberId,
+    },
+    /// Stop or park a running member; it goes back to its queue.
     Stop {
         /// Member that is stopped.
         member: MemberId,
@@ -87,7 +92,7 @@ impl QuotaScheduler {
             candidates.into_iter().find_map(|candidate| {
                 let preemptor = Preemptor { account: candidate.account, shape: candidate.shape };
                 let reach = self.reach(&candidate);
-                let needs = (candidate.shape.size, reach.memory, reach.latency);
+                let needs = (candidate.shape.size, reach.memory, reach.latency, candidate.shape.parked);
                 let kind = (needs, reach.affinity.cloned(), reach.reserved.len());
                 if unplaceable.contains(&kind) && !preemptor.displaces_its_own() {
                     return None;
@@ -151,7 +156,10 @@ impl QuotaScheduler {
         reach: &GpuConstraints<'_>,
         borrowers: &Borrowers<'_>,
     ) -> Option<Plan> {
-        let member = MemberId { job: candidate.job(), index: self.jobs.get(&candidate.job())?.next()? };
+        let member = match candidate.shape.parked {
+            Some(parked) => parked,
+            None => MemberId { job: candidate.job(), index: self.jobs.get(&candidate.job())?.next()? },
+        };
         let room = |when| self.pool.room(candidate.shape.size, reach, when);
         let (indices, victims) = match room(When::Now).or_else(|| room(When::Soon)) {
             Some(indices) => (indices, Vec::new()),
@@ -167,6 +175,7 @@ impl QuotaScheduler {
             reserved: reserved.map_or(&[], |reserved| &reserved.indices),
             latency: candidate.shape.latency,
             memory: candidate.shape.memory,
+            only: candidate.shape.parked.and_then(|parked| self.home(parked)),
         }
     }
 
@@ -200,7 +209,8 @@ impl QuotaScheduler {
         if binding.indices.iter().all(|index| self.pool.entry(*index).can_hold(part)) {
             let gpus = self.pool.uuids(&binding.indices);
             self.mark_running(member);
-            actions.push(Action::Start { member, gpus });
+            let returns = self.forget_parked(member);
+            actions.push(if returns { Action::Unpark { member } } else { Action::Start { member, gpus } });
         }
     }
 

@@ -95,7 +95,13 @@ impl QuotaScheduler {
         for _ in 0..MOST_STEPS {
             for action in self.decide() {
                 match action {
-                    Action::Start { member, .. } if member.job == id => return Some(now),
+                    Action::Start { member, .. } | Action::Unpark { member } if member.job == id => {
+                        return Some(now);
+                    }
+                    Action::Unpark { member } => {
+                        let left = runtime(member, MemberProgress::Running);
+                        ends.extend(left.map(|left| (now.saturating_add(left), member, true)));
+                    }
                     Action::Start { member, .. } => {
                         let length = runtime(member, MemberProgress::Starting);
                         ends.extend(length.map(|length| (now.saturating_add(length), member, true)));

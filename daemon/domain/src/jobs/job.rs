@@ -1,6 +1,7 @@
 //! Jobs: specification and progress.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZeroU32;
 
@@ -11,6 +12,7 @@ use super::part::{MemberPart, MemoryWithin};
 use super::service::ServiceSpec;
 use super::size::Size;
 use crate::compute::{GangName, Latency, Priority};
+use crate::id::GpuUuid;
 use crate::request::Share;
 use crate::units::{Bytes, Permille};
 
@@ -121,6 +123,7 @@ impl JobSpec {
             latency: self.latency,
             memory: self.part.and_then(|part| part.memory_within(self.size)),
             request: false,
+            parked: None,
         }
     }
 }
@@ -136,6 +139,8 @@ pub(super) struct JobShape {
     pub(super) memory: Option<MemoryWithin>,
     /// True for users' requests, which never borrow.
     pub(super) request: bool,
+    /// The parked member that is to return to its own GPUs; it fits like no other.
+    pub(super) parked: Option<MemberId>,
 }
 
 /// A job and the progress of its members.
@@ -158,6 +163,9 @@ pub struct Job {
     pub(super) fresh: u32,
     /// Indices of the members that were requeued.
     pub(super) again: BTreeSet<u32>,
+    /// Parked members by index, each with the GPUs that it returns to, until it runs there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) parked: BTreeMap<u32, Vec<GpuUuid>>,
 }
 
 impl Job {
@@ -171,14 +179,22 @@ impl Job {
             deleted: false,
             fresh: 0,
             again: BTreeSet::new(),
+            parked: BTreeMap::new(),
         }
     }
 
     /// Index of the member to start next, if one may start.
     pub fn next(&self) -> Option<u32> {
-        let held = self.suspended || self.deleted || !self.after.is_empty();
-        let may = !held && self.placed < self.spec.parallelism.get();
+        // A parked member keeps its place among those that run at once.
+        let begun =
+            u32::try_from(self.parked.len()).map_or(u32::MAX, |parked| self.placed.saturating_add(parked));
+        let may = !self.is_held() && begun < self.spec.parallelism.get();
         may.then(|| self.pending())?
+    }
+
+    /// Tests if no member may start or return for now.
+    pub(super) fn is_held(&self) -> bool {
+        self.suspended || self.deleted || !self.after.is_empty()
     }
 
     /// Index of the first member that is not bound and has to run.
@@ -187,13 +203,15 @@ impl Job {
         self.again.first().copied().or(fresh)
     }
 
-    /// Tests if no member is bound or has to run.
-    pub const fn is_over(&self) -> bool {
-        self.placed == 0 && (self.deleted || self.done >= self.spec.completions.get())
+    /// Tests if no member is bound, parked or has to run.
+    pub fn is_over(&self) -> bool {
+        self.placed == 0
+            && self.parked.is_empty()
+            && (self.deleted || self.done >= self.spec.completions.get())
     }
 
     pub(super) fn take(&mut self, index: u32) {
-        if !self.again.remove(&index) {
+        if !self.again.remove(&index) && !self.parked.contains_key(&index) {
             self.fresh = self.fresh.max(index.saturating_add(1));
         }
         self.placed += 1;

@@ -219,6 +219,8 @@ pub(super) struct GpuConstraints<'a> {
     pub(super) latency: Option<Latency>,
     /// Memory that each GPU has to have within the size of a member, if it is given.
     pub(super) memory: Option<MemoryWithin>,
+    /// The only GPUs that a parked member can return to.
+    pub(super) only: Option<&'a [GpuUuid]>,
 }
 
 impl GpuConstraints<'_> {
@@ -226,6 +228,7 @@ impl GpuConstraints<'_> {
         !self.reserved.contains(&index)
             && self.affinity.is_none_or(|indices| indices.contains(&entry.gpu.index))
             && self.memory.is_none_or(|memory| memory.is_on(entry.gpu.capacity))
+            && self.only.is_none_or(|only| only.contains(&entry.gpu.uuid))
             && entry.can_target(self.latency)
     }
 }

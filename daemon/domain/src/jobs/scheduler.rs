@@ -292,10 +292,11 @@ impl QuotaScheduler {
         here.into_iter().filter_map(runs).collect()
     }
 
-    /// Releases the GPUs of a member that has exited. Returns true if its job is over.
+    /// Releases the GPUs of a member that has exited, parked or not. Returns true if its job is over.
     pub fn member_exited(&mut self, member: MemberId, why: Exit) -> bool {
         self.release(member);
         let Some(job) = self.jobs.get_mut(&member.job) else { return true };
+        job.parked.remove(&member.index);
         match why {
             Exit::Completed => job.done += 1,
             Exit::Requeued => drop(job.again.insert(member.index)),
@@ -312,13 +313,20 @@ impl QuotaScheduler {
         true
     }
 
-    /// Adds a job to its project's queue if a member may start, and removes it otherwise.
+    /// Adds a job to its project's queue if a member may start or return, and removes it otherwise.
     pub(super) fn update_queue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let (spec, waits) = (job.spec.clone(), job.next().is_some());
         let key: QueueKey = (Reverse(spec.priority), id);
         let shape = Self::shape_of(id, &spec);
+        let returning = self.returning(id);
         let queue = &mut self.account_mut(&spec.project).queue;
+        queue.retain(|shape, _| shape.parked.is_none_or(|member| member.job != id));
+        queue.extend(
+            returning
+                .into_iter()
+                .map(|member| (JobShape { parked: Some(member), ..shape }, BTreeSet::from([key]))),
+        );
         let keys = queue.entry(shape).or_default();
         if waits {
             keys.insert(key);

@@ -16,7 +16,7 @@ impl QuotaScheduler {
             return Ok(spec.size);
         };
         let affinity = account.project.affinity(spec.kind);
-        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory: None };
+        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory: None, only: None };
         let capacities = || self.pool.reachable(&reach).map(|(_, entry)| entry.gpu.capacity);
         let largest =
             capacities().filter_map(|capacity| part.size_on(capacity)).max_by_key(|size| size.total());
@@ -31,7 +31,7 @@ impl QuotaScheduler {
     pub(super) fn most_gpus(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
         let affinity = account.project.affinity(spec.kind);
         let memory = spec.shape().memory;
-        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory };
+        let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory, only: None };
         let most = self.pool.islands(&reach).values().map(Vec::len).max();
         most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
     }

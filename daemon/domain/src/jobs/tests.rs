@@ -2,6 +2,7 @@
 
 mod forecast;
 mod oracle;
+mod parked;
 mod parts;
 mod properties;
 mod rules;
@@ -71,7 +72,10 @@ pub(super) struct World {
     pub(super) scheduler: QuotaScheduler,
     /// True if stopped members stay until a test lets them exit.
     pub(super) slow: bool,
+    /// True if members of jobs are parked instead of stopped.
+    pub(super) parks: bool,
     pub(super) stopped: Vec<String>,
+    pub(super) unparked: Vec<String>,
     pub(super) users: Vec<UserSlice>,
     pub(super) requests: Vec<UserRequest>,
 }
@@ -103,7 +107,15 @@ impl World {
         for (name, quota) in projects {
             scheduler.set_project(project(name, quota), false).unwrap();
         }
-        Self { scheduler, slow: false, stopped: Vec::new(), users: Vec::new(), requests: Vec::new() }
+        Self {
+            scheduler,
+            slow: false,
+            parks: false,
+            stopped: Vec::new(),
+            unparked: Vec::new(),
+            users: Vec::new(),
+            requests: Vec::new(),
+        }
     }
 
     pub(super) fn submit(&mut self, project: &str, name: &str, gpus: &str, kind: JobKind) -> JobId {
@@ -134,15 +146,27 @@ impl World {
             if let Action::Start { member, gpus } = one {
                 self.grant(*member, gpus);
             }
+            if let Action::Unpark { member } = one {
+                self.unparked.push(self.name(*member));
+            }
             if let Action::Stop { member, .. } = one {
                 self.stopped.push(self.name(*member));
                 if !self.slow && self.end_user_slice(*member) {
                     continue;
                 }
                 if !self.slow {
-                    self.scheduler.member_exited(*member, Exit::Requeued);
+                    self.leave_gpus(*member);
                 }
             }
+        }
+    }
+
+    /// Parks a stopping member, or has it exit.
+    fn leave_gpus(&mut self, member: MemberId) {
+        if self.parks {
+            self.scheduler.member_parked(member);
+        } else {
+            self.scheduler.member_exited(member, Exit::Requeued);
         }
     }
 

@@ -28,8 +28,10 @@ pub enum JobState {
     Creating,
     /// Its program runs, for a job that of a member.
     Running,
-    /// Signalled to terminate, not yet exited.
+    /// Signalled to terminate, or being parked.
     Stopping,
+    /// Its device memory lies in host memory; it continues where it was.
+    Parked,
     /// Ended with status 0, for a job every member.
     Succeeded,
     /// Ended otherwise, without a retry left.
@@ -40,9 +42,10 @@ impl JobState {
     /// State of a job with bound members in these states: the most advanced of them.
     pub fn of_members(states: impl Iterator<Item = Self>) -> Self {
         let rank = |state: &Self| match state {
-            Self::Running => 3,
-            Self::Creating => 2,
-            Self::Stopping => 1,
+            Self::Running => 4,
+            Self::Creating => 3,
+            Self::Stopping => 2,
+            Self::Parked => 1,
             Self::Pending | Self::Succeeded | Self::Failed => 0,
         };
         let most = states.max_by_key(rank).filter(|state| rank(state) > 0);
@@ -67,6 +70,7 @@ impl fmt::Display for JobState {
             Self::Creating => "Creating",
             Self::Running => "Running",
             Self::Stopping => "Stopping",
+            Self::Parked => "Parked",
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
         })

@@ -48,6 +48,13 @@ pub enum Wait {
         /// NVML indices of the reserved GPUs.
         gpus: Vec<u32>,
     },
+    /// Its device memory lies in host memory, and returns to these GPUs alone.
+    Parked {
+        /// NVML indices of the GPUs.
+        gpus: Vec<u32>,
+        /// Jobs and slices that have these GPUs, at most three.
+        holders: Vec<Holder>,
+    },
     /// Within the quota; no GPU or island has enough contiguous room.
     Scattered {
         /// GPUs of a member.
@@ -129,8 +136,11 @@ impl fmt::Display for Wait {
                 )
             }
             Self::Emptying { gpus } => {
-                let gpus: Vec<_> = gpus.iter().map(|gpu| alloc::format!("{gpu}")).collect();
-                write!(f, "within the quota; GPU {} is kept for it as it empties", gpus.join(", "))
+                write!(f, "within the quota; GPU {} is kept for it as it empties", numbers(gpus))
+            }
+            Self::Parked { gpus, holders } => {
+                write!(f, "its device memory lies in host memory, and returns to GPU {}", numbers(gpus))?;
+                held(f, holders)
             }
             Self::Scattered { size, holders } => {
                 write!(
@@ -164,6 +174,10 @@ impl fmt::Display for Wait {
     }
 }
 
+fn numbers(gpus: &[u32]) -> String {
+    gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn held(f: &mut fmt::Formatter<'_>, holders: &[Holder]) -> fmt::Result {
     if holders.is_empty() { Ok(()) } else { write!(f, "; most is held by {}", list(holders)) }
 }
@@ -175,13 +189,19 @@ impl QuotaScheduler {
         if let Some((claimed, _)) = self.members(id).find(|(_, binding)| binding.phase == Phase::Claimed) {
             return Some(Wait::Leaving(self.leaving_for(claimed)));
         }
-        job.pending()?;
+        let parked = self.returning_or_held(id).next();
+        if parked.is_none() {
+            job.pending()?;
+        }
         if job.suspended {
             return Some(Wait::Suspended);
         }
         if !job.after.is_empty() {
             let before = job.after.iter().filter_map(|id| self.jobs.get(id));
             return Some(Wait::After(before.map(|job| job.spec.name.clone()).collect()));
+        }
+        if let Some(parked) = parked {
+            return Some(self.wait_of_parked(parked));
         }
         if job.next().is_none() {
             return Some(Wait::Parallelism(job.placed));
@@ -199,6 +219,18 @@ impl QuotaScheduler {
             leaving.filter(|(_, binding)| binding.indices.iter().any(|index| place.indices.contains(index)));
         let holders: BTreeSet<Holder> = here.filter_map(|(member, _)| self.holder(*member)).collect();
         holders.into_iter().collect()
+    }
+
+    fn wait_of_parked(&self, member: MemberId) -> Wait {
+        let home = self.home(member).unwrap_or_default();
+        let indices: Vec<_> = home.iter().filter_map(|gpu| self.pool.index_of(*gpu)).collect();
+        let there =
+            self.bindings.iter().filter(|(_, binding)| binding.indices.iter().any(|at| indices.contains(at)));
+        let holders: BTreeSet<Holder> = there.filter_map(|(member, _)| self.holder(*member)).collect();
+        Wait::Parked {
+            gpus: indices.iter().map(|index| self.pool.entry(*index).gpu.index).collect(),
+            holders: holders.into_iter().take(MOST_HOLDERS).collect(),
+        }
     }
 
     fn holder(&self, member: MemberId) -> Option<Holder> {
@@ -240,7 +272,8 @@ impl QuotaScheduler {
             return Wait::Emptying { gpus };
         }
         let affinity = account.project.affinity(shape.kind);
-        let reach = GpuConstraints { affinity, reserved: &[], latency: shape.latency, memory: shape.memory };
+        let (latency, memory) = (shape.latency, shape.memory);
+        let reach = GpuConstraints { affinity, reserved: &[], latency, memory, only: None };
         let count = shape.size.gpus() as usize;
         let held =
             |reach: &GpuConstraints<'_>| self.pool.islands(reach).values().any(|gpus| gpus.len() >= count);

@@ -108,6 +108,7 @@ mod tests {
             project: None,
             gpus: Vec::new(),
             ephemeral: false,
+            park_idle: None,
             pod: None,
         }
     }

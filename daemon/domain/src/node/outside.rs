@@ -139,6 +139,7 @@ mod tests {
             mode: ComputeMode::Fair,
             gpus: vec![],
             ephemeral: false,
+            park_idle: None,
             pod,
         }
     }

@@ -17,26 +17,24 @@ impl Node {
     }
 
     /// Begins to park a slice, with `host` bytes of host memory set aside of a budget for all slices.
-    /// Its part of the GPUs stays committed until [`Node::finish_parking`].
+    /// Its part of the GPUs stays committed until [`Node::finish_parking`]. One that `wakes` returns at its next call.
     pub fn begin_parking(
         &mut self,
         name: &SliceName,
         host: Bytes,
         budget: Bytes,
         now_unix_ms: u64,
+        wakes: bool,
     ) -> Result<(), Refusal> {
         let slice = self.slice(name)?;
         if let Some(Park { stage, .. }) = slice.parked {
             return Err(Refusal::Parked { name: name.clone(), stage });
         }
-        if slice.job.is_some() {
-            return Err(Refusal::ParkOfJob(name.clone()));
-        }
         let taken = self.parked_host();
         if taken.checked_add(host).is_none_or(|sum| sum > budget) {
             return Err(Refusal::NoHostMemory { name: name.clone(), needed: host, taken, budget });
         }
-        self.set_park(name, Some(Park { stage: ParkStage::Parking, host, since_unix_ms: now_unix_ms }))
+        self.set_park(name, Some(Park { stage: ParkStage::Parking, host, since_unix_ms: now_unix_ms, wakes }))
     }
 
     /// Frees the slice's part of its GPUs: none of its processes holds device memory now.
@@ -76,7 +74,7 @@ impl Node {
 
     /// Checks that every GPU of a parked slice has room for it.
     fn room_to_return(&self, slice: &Slice) -> Result<(), Refusal> {
-        let rooms = self.rooms_for(false);
+        let rooms = self.rooms_for(slice.job.is_some());
         for Part { gpu, cap } in &slice.parts {
             let name = slice.name.clone();
             let Some(room) = rooms.iter().find(|room| room.uuid == *gpu) else {

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use crate::cordon::Cordon;
 use crate::id::{GpuSelector, SliceName};
-use crate::jobs::{JobId, MemberId};
 use crate::node::tests::{name, node, request};
 use crate::node::{Node, Origin, Refusal};
 use crate::request::{Fraction, Resize};
@@ -15,7 +14,7 @@ const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5, job: None };
 const BUDGET: Bytes = Bytes::mib(1 << 20);
 
 fn park(node: &mut Node, slice: &SliceName) {
-    node.begin_parking(slice, Bytes::mib(100), BUDGET, 1).unwrap();
+    node.begin_parking(slice, Bytes::mib(100), BUDGET, 1, false).unwrap();
     node.finish_parking(slice).unwrap();
 }
 
@@ -25,7 +24,7 @@ fn parked_slice_leaves_its_part_to_others_and_returns_when_it_is_free() {
     let gpu = node.gpus()[0].uuid;
     let night = node.create(&request("0.6"), ORIGIN).unwrap().name.clone();
     let committed = node.committed(gpu);
-    node.begin_parking(&night, Bytes::mib(100), BUDGET, 1).unwrap();
+    node.begin_parking(&night, Bytes::mib(100), BUDGET, 1, false).unwrap();
     assert_eq!(node.committed(gpu), committed, "its processes may still hold it");
     node.finish_parking(&night).unwrap();
     assert_eq!(node.committed(gpu), (Bytes::ZERO, Permille::ZERO));
@@ -51,23 +50,21 @@ fn parking_has_a_budget_of_host_memory() {
         (0..3).map(|_| node.create(&request("0.5"), ORIGIN).unwrap().name.clone()).collect();
     let budget = Bytes::mib(250);
     for name in &names[..2] {
-        node.begin_parking(name, Bytes::mib(100), budget, 1).unwrap();
+        node.begin_parking(name, Bytes::mib(100), budget, 1, false).unwrap();
     }
-    let refused = node.begin_parking(&names[2], Bytes::mib(100), budget, 1);
+    let refused = node.begin_parking(&names[2], Bytes::mib(100), budget, 1, false);
     assert!(matches!(refused, Err(Refusal::NoHostMemory { .. })), "{refused:?}");
-    assert!(node.begin_parking(&names[2], Bytes::mib(50), budget, 1).is_ok());
+    assert!(node.begin_parking(&names[2], Bytes::mib(50), budget, 1, false).is_ok());
     node.finish_unparking(&names[2]).unwrap();
-    assert!(node.begin_parking(&names[2], Bytes::new(u64::MAX), budget, 1).is_err(), "no overflow");
+    assert!(node.begin_parking(&names[2], Bytes::new(u64::MAX), budget, 1, false).is_err(), "no overflow");
 }
 
 #[test]
-fn jobs_and_strangers_are_not_parked() {
+fn unknown_slices_are_not_parked() {
     let mut node = node(1);
-    let job = Origin { job: Some(MemberId { job: JobId(1), index: 0 }), ..ORIGIN };
-    let jobs = node.create(&request("0.5"), job).unwrap().name.clone();
-    assert_eq!(node.begin_parking(&jobs, Bytes::ZERO, BUDGET, 1), Err(Refusal::ParkOfJob(jobs.clone())));
-    assert_eq!(node.begin_unparking(&jobs), Err(Refusal::NotParked(jobs)));
-    assert!(node.begin_parking(&name("none"), Bytes::ZERO, BUDGET, 1).is_err());
+    let here = node.create(&request("0.5"), ORIGIN).unwrap().name.clone();
+    assert_eq!(node.begin_unparking(&here), Err(Refusal::NotParked(here)));
+    assert!(node.begin_parking(&name("none"), Bytes::ZERO, BUDGET, 1, false).is_err());
 }
 
 #[test]
@@ -110,7 +107,7 @@ proptest! {
             let share = alloc::format!("0.{:03}", share.min(999));
             let _ = match step {
                 0 => node.create(&request(&share), ORIGIN).map(drop),
-                1 => node.begin_parking(&named, Bytes::mib(1), BUDGET, 1),
+                1 => node.begin_parking(&named, Bytes::mib(1), BUDGET, 1, false),
                 2 => node.finish_parking(&named),
                 3 => node.begin_unparking(&named),
                 _ if which % 2 == 0 => node.finish_unparking(&named),

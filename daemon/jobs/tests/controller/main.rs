@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
 mod node;
+mod parking;
 mod services;
 
 use std::time::Duration;

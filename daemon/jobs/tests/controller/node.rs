@@ -24,7 +24,7 @@ use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 use tranche_jobs::{
     ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
-    Launcher, LogFrom, NodeUse, Requester, Retention, UserDemand,
+    Launcher, LogFrom, NodeUse, Preemption, Requester, Retention, UserDemand,
 };
 
 /// User that runs the tests, as an administrator.
@@ -52,9 +52,19 @@ pub(crate) struct TestSlices {
     clocks: Arc<Mutex<Ahead>>,
     /// Slices that count as idle.
     idle: Arc<Mutex<BTreeSet<SliceName>>>,
+    parking: Arc<Mutex<TestParking>>,
     users: Arc<Mutex<BTreeMap<SliceName, UserSlice>>>,
     requests: Arc<Mutex<BTreeMap<u64, UserRequest>>>,
     claims: Arc<Mutex<JobClaims>>,
+}
+
+/// Parked slices, and what happens to the next ones.
+#[derive(Clone, Debug, Default)]
+struct TestParking {
+    is_policy: bool,
+    parked: BTreeSet<SliceName>,
+    /// Reasons for which no slice can be parked, and none can return.
+    obstacles: [Option<String>; 2],
 }
 
 /// Offsets of the simulated clocks from the real ones.
@@ -83,6 +93,7 @@ impl TestNode {
             silent: Arc::default(),
             clocks: Arc::default(),
             idle: Arc::default(),
+            parking: Arc::default(),
             users: Arc::default(),
             requests: Arc::default(),
             claims: Arc::default(),
@@ -166,6 +177,21 @@ impl TestNode {
         } else {
             all.remove(&name)
         };
+    }
+
+    /// Has preempted members parked instead of stopped.
+    pub(crate) fn park_preempted(&self) {
+        self.site.parking.lock().unwrap().is_policy = true;
+    }
+
+    /// Sets the reasons for which no slice can be parked, and none can return.
+    pub(crate) fn refuse_parking(&self, parking: Option<&str>, unparking: Option<&str>) {
+        self.site.parking.lock().unwrap().obstacles = [parking, unparking].map(|why| why.map(String::from));
+    }
+
+    /// Names of parked slices.
+    pub(crate) fn parked(&self) -> Vec<String> {
+        self.site.parking.lock().unwrap().parked.iter().map(ToString::to_string).collect()
     }
 
     /// Names of users' slices.
@@ -255,7 +281,29 @@ impl JobSite for TestSlices {
         Ok(environment)
     }
 
+    fn preemption(&self) -> Preemption {
+        if self.parking.lock().unwrap().is_policy { Preemption::Park } else { Preemption::Stop }
+    }
+
+    async fn park(&self, slice: &JobSlice) -> Result<(), String> {
+        let mut parking = self.parking.lock().unwrap();
+        if let Some(why) = &parking.obstacles[0] {
+            return Err(why.clone());
+        }
+        parking.parked.insert(slice.name.clone());
+        Ok(())
+    }
+
+    async fn unpark(&self, slice: &JobSlice) -> Result<bool, String> {
+        let mut parking = self.parking.lock().unwrap();
+        match parking.obstacles[1].clone().filter(|_| parking.parked.contains(&slice.name)) {
+            Some(why) => Err(why),
+            None => Ok(parking.parked.remove(&slice.name)),
+        }
+    }
+
     async fn close(&self, slice: &JobSlice) {
+        self.parking.lock().unwrap().parked.remove(&slice.name);
         self.open.lock().unwrap().retain(|name, job| *name != slice.name || *job != Some(slice.member));
     }
 

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tranche_domain::id::HostPid;
 use tranche_domain::slice::Seat;
 use tranche_domain::units::Bytes;
+use tranche_shm::compute::Tally;
 use tranche_shm::parking::Hindrance;
 
 use super::{AttachedProcess, SliceRuntime, slot};
@@ -140,6 +142,15 @@ impl SliceRuntime {
     /// Returns true while requests for memory are held back.
     pub fn holds_requests(&self) -> bool {
         *self.held_back.borrow()
+    }
+
+    /// Tests if a thread of its processes waits for a GPU, or a request for memory for its reply.
+    pub fn is_wanted(&self) -> bool {
+        let accounting = self.accounting();
+        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
+        let records = self.regions.compute();
+        let waits = |seat: &Seat| records.record(slot(*seat)).tally(Tally::Waiting).load(Relaxed) > 0;
+        members.keys().any(waits) || self.holds_requests() && self.held_back.receiver_count() > 0
     }
 
     /// Waits until requests for memory are answered.

@@ -7,7 +7,7 @@ use tranche_domain::jobs::{
 use crate::mirror::{enumeration, field, mirror};
 use crate::v1;
 
-enumeration! { JobState = v1::JobState, JobState: Pending, Creating, Running, Stopping, Succeeded, Failed }
+enumeration! { JobState = v1::JobState, JobState: Pending, Creating, Running, Stopping, Succeeded, Failed, Parked }
 
 field! {
     Cpus = u32: |cpus| cpus.milli(), cpus.try_into()?;

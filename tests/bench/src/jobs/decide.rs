@@ -56,7 +56,7 @@ impl Game {
         let took = begun.elapsed().as_secs_f64() * 1e3;
         for one in moves {
             match one {
-                Action::Start { member, .. } => self.running.push(member),
+                Action::Start { member, .. } | Action::Unpark { member } => self.running.push(member),
                 Action::Stop { member, .. } => {
                     self.running.retain(|running| *running != member);
                     self.leaving.push(member);

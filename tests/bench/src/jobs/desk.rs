@@ -14,7 +14,7 @@ use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
-    Requester, UserDemand,
+    Preemption, Requester, UserDemand,
 };
 
 use crate::crowd::{Crowd, gpus};
@@ -57,6 +57,18 @@ impl JobSite for Still {
         environment: Vec<(String, String)>,
     ) -> std::result::Result<Vec<(String, String)>, String> {
         Ok(environment)
+    }
+
+    fn preemption(&self) -> Preemption {
+        Preemption::Stop
+    }
+
+    async fn park(&self, _: &JobSlice) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    async fn unpark(&self, _: &JobSlice) -> std::result::Result<bool, String> {
+        Ok(false)
     }
 
     async fn close(&self, _: &JobSlice) {}

@@ -129,6 +129,7 @@ impl Sliced {
                 match action {
                     Action::Start { member, gpus } => self.start(member, &gpus),
                     Action::Stop { member, .. } => self.stop(member),
+                    Action::Unpark { member } => panic!("{member:?} was never parked"),
                 }
             }
         }
@@ -199,6 +200,7 @@ fn request(
         project: None,
         gpus,
         ephemeral: false,
+        park_idle: None,
         pod: None,
     }
 }

@@ -99,8 +99,9 @@ impl World {
             Event::End(which) => self.leave(which, &[Phase::Running, Phase::Stopping], Exit::Completed),
             Event::Leave(which) => self.leave(which, &[Phase::Stopping], Exit::Requeued),
             Event::Delete(which) => {
-                let leaving = self.any_job(which).map(|job| self.scheduler.delete(job));
-                self.after_stop(leaving);
+                if let Some(job) = self.any_job(which) {
+                    self.delete_job(job);
+                }
             }
             Event::Suspend(which, suspended) => {
                 let leaving = self.any_job(which).map(|job| self.scheduler.suspend(job, *suspended));
@@ -119,9 +120,19 @@ impl World {
         (!jobs.is_empty()).then(|| jobs[which.index(jobs.len())])
     }
 
-    fn after_stop(&mut self, leaving: Option<Vec<MemberId>>) {
-        for member in leaving.into_iter().flatten().filter(|_| !self.slow) {
+    /// Deletes a job. What is parked exits at once, as everything does unless the world is slow.
+    fn delete_job(&mut self, job: JobId) {
+        let leaving = self.scheduler.delete(job);
+        let parked: Vec<MemberId> = self.scheduler.parked().filter(|member| member.job == job).collect();
+        let leaving = leaving.into_iter().filter(|_| !self.slow).chain(parked).collect::<Vec<_>>();
+        for member in leaving {
             self.scheduler.member_exited(member, Exit::Requeued);
+        }
+    }
+
+    fn after_stop(&mut self, leaving: Option<Vec<MemberId>>) {
+        if !self.slow {
+            leaving.into_iter().flatten().for_each(|member| self.leave_gpus(member));
         }
     }
 
@@ -133,8 +144,13 @@ impl World {
             if member.job.is_request() {
                 return;
             }
-            if !self.end_user_slice(member) {
-                self.scheduler.member_exited(member, why);
+            if self.end_user_slice(member) {
+                return;
+            }
+            match why {
+                Exit::Requeued if !self.scheduler.jobs()[&member.job].deleted => self.leave_gpus(member),
+                Exit::Requeued => drop(self.scheduler.member_exited(member, why)),
+                Exit::Completed => drop(self.scheduler.member_exited(member, why)),
             }
         }
     }
@@ -169,6 +185,10 @@ impl World {
                 "GPU {} is promised twice",
                 gpu.index
             );
+        }
+        for member in self.scheduler.parked() {
+            let phase = self.scheduler.binding(member).map(|(phase, _)| phase);
+            assert!(matches!(phase, None | Some(Phase::Claimed)), "{member:?} is parked and {phase:?}");
         }
         for (member, binding) in &self.scheduler.bindings {
             let islands: BTreeSet<usize> = binding
@@ -288,8 +308,9 @@ proptest! {
         mut world in world(),
         events in events_with(SIZES, &[0, 0, 3, 5, 50], 40),
         slow: bool,
+        parks: bool,
     ) {
-        world.slow = slow;
+        (world.slow, world.parks) = (slow, parks);
         for (at, event) in events.iter().enumerate() {
             world.apply_event(at, event);
             let rounds = world.settle();
@@ -304,7 +325,7 @@ proptest! {
 
     #[test]
     fn equal_events_give_equal_actions(world in world(), events in events(SIZES, 30)) {
-        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, stopped: Vec::new(), users: Vec::new(), requests: Vec::new() };
+        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, parks: false, stopped: Vec::new(), unparked: Vec::new(), users: Vec::new(), requests: Vec::new() };
         let mut world = world;
         for (at, event) in events.iter().enumerate() {
             world.apply_event(at, event);

@@ -1,0 +1,95 @@
+//! Parking without a user's request: of members of jobs by the quota scheduler, and of idle slices.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::unistd::geteuid;
+use tranche_domain::event::{Actor, EventKind, Happening};
+use tranche_domain::id::SliceName;
+use tranche_domain::node::Refusal;
+use tranche_domain::park::ParkStage;
+use tranche_jobs::JobSlice;
+
+use super::Agent;
+use crate::access::actor_of;
+use crate::failure::RequestFailure;
+use crate::parking::{Moving, ParkFailure};
+
+/// Pause before another try to reserve a slice.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Agent {
+    /// Parks the slice of a job's member as [`Agent::park`]; does nothing if it is parked.
+    ///
+    /// Refuses one whose processes do not use a GPU: they would begin to in a slice that has none.
+    pub(crate) fn park_member(&self, slice: &JobSlice) -> Result<(), RequestFailure> {
+        let name = &slice.name;
+        let moving = self.begin_for(slice);
+        match self.stage(slice)? {
+            Some(ParkStage::Parked) => return Ok(()),
+            Some(ParkStage::Parking | ParkStage::Unparking) => drop(self.bring_back(name)?),
+            None => {}
+        }
+        if !self.can_checkpoint(name)? {
+            return Err(ParkFailure::NothingThere(name.clone()).into());
+        }
+        self.park_begun(&moving, own_actor(), false)
+    }
+
+    /// Parks an idle slice until its next call, as [`Agent::park`]. Refuses one whose processes do not use a GPU.
+    pub(crate) fn park_idle(&self, name: &SliceName) -> Result<(), RequestFailure> {
+        let moving = self.parking.begin(name)?;
+        if !self.can_checkpoint(name)? {
+            return Err(ParkFailure::NothingThere(name.clone()).into());
+        }
+        self.park_begun(&moving, own_actor(), true)
+    }
+
+    /// Brings a slice back that was parked for its idleness, as [`Agent::unpark`].
+    pub(crate) fn wake(&self, name: &SliceName) -> Result<(), RequestFailure> {
+        let _moving = self.parking.begin(name)?;
+        if self.core().node.slice(name)?.parked.is_none_or(|park| !park.wakes) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.bring_back(name)?;
+        let evidence = format!("one of its programs made a call; it took {} ms", begun.elapsed().as_millis());
+        let woken = Happening::new(EventKind::SliceUnparked, evidence).of(name);
+        self.telemetry.events.record(woken.asked_by(own_actor()));
+        Ok(())
+    }
+
+    /// Brings the slice of a job's member back as [`Agent::unpark`]; returns false if it was not parked.
+    pub(crate) fn unpark_member(&self, slice: &JobSlice) -> Result<bool, RequestFailure> {
+        let _moving = self.begin_for(slice);
+        if self.stage(slice)?.is_none() {
+            return Ok(false);
+        }
+        self.bring_back(&slice.name)?;
+        let back = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(&slice.name);
+        self.telemetry.events.record(back.asked_by(own_actor()));
+        Ok(true)
+    }
+
+    /// Reserves a member's slice once no other request moves it.
+    fn begin_for(&self, slice: &JobSlice) -> Moving<'_> {
+        loop {
+            match self.parking.begin(&slice.name) {
+                Ok(moving) => return moving,
+                Err(_) => thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn stage(&self, slice: &JobSlice) -> Result<Option<ParkStage>, RequestFailure> {
+        let core = self.core();
+        let found = core.node.slice(&slice.name).ok().filter(|found| found.job == Some(slice.member));
+        let found = found.ok_or_else(|| Refusal::Unknown(slice.name.clone()))?;
+        Ok(found.parked.map(|park| park.stage))
+    }
+}
+
+/// The daemon as the cause of an event.
+fn own_actor() -> Actor {
+    actor_of(geteuid().as_raw())
+}

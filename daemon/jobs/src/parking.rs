@@ -1,0 +1,115 @@
+//! Members that are parked instead of stopped.
+//!
+//! Laws:
+//! - A member is parked only for a preemption or a suspension, and stopped where it cannot be parked.
+//! - Its GPUs are free for others only once its slice is parked, and its slice returns only once it has them again.
+//! - The time in which it is parked counts for no limit.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tranche_domain::jobs::MemberId;
+use tranche_shm::crash::point;
+
+use crate::clock::{JobTime, Now};
+use crate::controller::JobController;
+use crate::record::{StopReason, StoredMember};
+use crate::site::{JobSite, JobSlice, Preemption};
+use crate::state::ControllerState;
+
+/// Pause after a return that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time after which a parked member starts over on other GPUs, where it could start at once.
+const PATIENCE: Duration = Duration::from_hours(1);
+
+impl<S: JobSite> JobController<S> {
+    /// Parks a member that has to leave; false if it has to be stopped instead.
+    pub(crate) async fn park(&self, member: MemberId, slice: &JobSlice) -> bool {
+        let reason = self.state().farewell(member).filter(StopReason::may_continue);
+        let Some(reason) = reason.filter(|_| self.site.preemption() == Preemption::Park) else {
+            return false;
+        };
+        point("jobs: parking");
+        if let Err(why) = self.site.park(slice).await {
+            self.folders.note(member, &format!("{reason}, and stopped: {why}"));
+            return false;
+        }
+        point("jobs: parked");
+        self.folders.note(member, &format!("{reason}: its device memory lies in host memory, and it waits"));
+        let now = self.now();
+        self.state().enter_parked(member, now);
+        self.bell.notify_one();
+        true
+    }
+
+    /// Brings a member's slice back to the GPUs that it has again. Where that fails, it waits as before.
+    pub(crate) async fn unpark(&self, member: MemberId, slice: &JobSlice) {
+        match self.site.unpark(slice).await {
+            Ok(false) => {}
+            Ok(true) => self.folders.note(member, "it is on its GPUs again, and continues"),
+            Err(why) => {
+                self.state().give_reason(member, StopReason::NotBack(why));
+                sleep(PAUSE).await;
+                let now = self.now();
+                self.state().enter_parked(member, now);
+                self.bell.notify_one();
+            }
+        }
+    }
+}
+
+impl ControllerState {
+    /// Reason for which a member has to leave, if it has to.
+    pub(crate) fn farewell(&self, member: MemberId) -> Option<StopReason> {
+        self.entries.get(&member.job)?.members.get(&member.index)?.farewell.clone()
+    }
+
+    /// Tests if a member has to leave, and is not parked for it.
+    pub(crate) fn has_to_leave(&self, member: MemberId) -> bool {
+        let is_parked = self.scheduler.is_parked(member);
+        self.farewell(member).is_some_and(|reason| !(is_parked && reason.may_continue()))
+    }
+
+    /// Frees the GPUs of a member whose slice is parked.
+    fn enter_parked(&mut self, member: MemberId, now: Now) {
+        self.scheduler.member_parked(member);
+        if let Some(entry) = self.entries.get_mut(&member.job) {
+            entry.member_mut(member.index).parked.get_or_insert(now.moment());
+            self.dirty.insert(member.job);
+        }
+        self.record_bindings(now);
+    }
+
+    /// Records that a parked member has its GPUs again.
+    pub(crate) fn note_return(&mut self, member: MemberId, now: Now) {
+        if let Some(entry) = self.entries.get_mut(&member.job) {
+            entry.member_mut(member.index).end_parking(now.moment());
+            self.dirty.insert(member.job);
+        }
+    }
+
+    /// Has members start over that have been parked for long, and could start elsewhere at once.
+    pub(crate) fn restart_long_parked(&mut self, now: JobTime) {
+        let parked: Vec<MemberId> = self.scheduler.parked().collect();
+        for member in parked {
+            let known = self.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
+            let waits = known.filter(|known| known.farewell.as_ref().is_some_and(StopReason::may_continue));
+            let since = waits.and_then(|known| known.parked);
+            let is_long = since.is_some_and(|since| now.since(since) >= PATIENCE);
+            if is_long && self.scheduler.starts_elsewhere(member) {
+                self.request_stop(&[member], &StopReason::Elsewhere);
+            }
+        }
+    }
+}
+
+impl StoredMember {
+    /// Ends the time in which it was parked, which does not count for its runtime.
+    fn end_parking(&mut self, now: JobTime) {
+        self.farewell = None;
+        if let Some(since) = self.parked.take() {
+            self.started = JobTime(self.started.0.saturating_add(now.since(since)));
+        }
+    }
+}
