@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stress::report::{Claim, commit};
 
 pub use crate::outcome::Outcome;
-use crate::{clock, cycles, flood, full, kills, lost, parks, torn};
+use crate::{clock, cycles, flood, full, kills, lost, parks, preemptions, torn};
 
 /// A part of the campaign: one sort of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -30,11 +30,13 @@ pub enum Part {
     Cycles,
     /// Slices are parked and brought back, and the daemon is killed at every step of it.
     Parks,
+    /// A training is preempted by parking, and the daemon is killed at every step of it.
+    Preemptions,
 }
 
 impl Part {
     /// Every part, in the order of a run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kills,
         Self::Full,
         Self::Torn,
@@ -43,6 +45,7 @@ impl Part {
         Self::Flood,
         Self::Cycles,
         Self::Parks,
+        Self::Preemptions,
     ];
 
     fn name(self) -> &'static str {
@@ -55,6 +58,7 @@ impl Part {
             Self::Flood => "flood",
             Self::Cycles => "cycles",
             Self::Parks => "parks",
+            Self::Preemptions => "preemptions",
         }
     }
 }
@@ -76,6 +80,8 @@ pub struct Size {
     pub cycles: u64,
     /// Passages of slices off their GPU or back in [`Part::Parks`].
     pub passages: u64,
+    /// Preemptions of a training in [`Part::Preemptions`].
+    pub preemptions: u64,
     /// Seed of random numbers.
     pub seed: u64,
     /// Path of the daemon with crash points.
@@ -104,6 +110,7 @@ fn play(part: Part, size: &Size) -> Outcome {
         Part::Flood => flood::run(size.connections),
         Part::Cycles => cycles::run(size.cycles),
         Part::Parks => parks::run(size.passages, size.seed, size.daemon.clone()),
+        Part::Preemptions => preemptions::run(size.preemptions, size.seed, size.daemon.clone()),
     }
 }
 

@@ -20,6 +20,7 @@ mod lost;
 mod outcome;
 mod parks;
 pub mod points;
+mod preemptions;
 mod toll;
 mod torn;
 mod world;

@@ -90,6 +90,7 @@ impl Command {
             connections: of(2000, 300),
             cycles: self.cycles.unwrap_or(of(10_000, 120)),
             passages: of(1000, 24),
+            preemptions: of(1000, 12),
             seed: self.seed,
             daemon,
         })

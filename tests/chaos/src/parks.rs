@@ -1,4 +1,4 @@
-//! The daemon is killed at every step of parking, while slices leave their GPU and come back.
+//! Daemons, park workers and programs are killed at every step of parking.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use stress::report::Claim;
 use tranche_domain::units::Bytes;
 
 use crate::outcome::Outcome;
-use crate::points::{AIM, Aim, SAYS, Said};
+use crate::points::{AIM, Aim, SAYS, Said, VICTIM};
 use crate::toll::Toll;
 
 /// A driver with checkpoints.
@@ -35,6 +35,15 @@ struct Holder {
     sum: u64,
 }
 
+/// Process that dies at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Daemon,
+    Worker,
+    /// A program, by its number among the holders.
+    Program(usize),
+}
+
 struct Scene {
     node: Node,
     program: PathBuf,
@@ -42,9 +51,11 @@ struct Scene {
     toll: Toll,
     passages: u64,
     deaths: u64,
+    /// Park workers and programs that were killed.
+    others: u64,
 }
 
-/// Kills daemons during `passages` of slices off their GPU or back, and at least one at each point.
+/// Kills processes during `passages` of slices off their GPU or back, at least one at each point.
 pub(crate) fn run(passages: u64, seed: u64, program: PathBuf) -> Outcome {
     let mut scene = Scene::set(program);
     let (mut chance, says) = (Chance::new(seed), scene.node.dir().join("said"));
@@ -55,24 +66,46 @@ pub(crate) fn run(passages: u64, seed: u64, program: PathBuf) -> Outcome {
     while scene.passages < passages || (never(&says) > 0 && scene.passages < passages + 500) {
         let point = PARKS[chance.below(PARKS.len() as u64) as usize];
         let aim = chance.once_in(2).then(|| Aim { point: point.into(), passing: 1 });
-        scene.start(aim.as_ref());
-        scene.pass(&mut chance);
-        scene.restart();
+        let victim = match chance.below(4) {
+            0 | 1 => Victim::Daemon,
+            2 => Victim::Worker,
+            _ => Victim::Program(chance.below(scene.holders.len() as u64) as usize),
+        };
+        scene.start(aim.as_ref(), victim);
+        scene.pass(&mut chance, aim.is_some() && victim != Victim::Daemon);
+        if victim == Victim::Daemon {
+            scene.restart();
+        } else {
+            scene.settle();
+        }
+        scene.replace();
         scene.compare();
     }
     scene.close();
     let zero = |name| Claim::exactly(name, scene.toll.count(name), "times", 0);
     let claims = vec![
         Claim::at_least("passages", scene.passages, "times", passages),
-        Claim::at_least("daemon_deaths", scene.deaths, "daemons", passages / 4),
+        Claim::at_least("daemon_deaths", scene.deaths, "daemons", passages / 8),
+        Claim::at_least("programs_killed", scene.others, "programs", passages / 50),
         Claim::exactly("points_never_died_at", never(&says), "points", 0),
         zero("contents_lost"),
         zero("bytes_over"),
         zero("tenants_stuck"),
         zero("stages_wrong"),
+        zero("charged_for_nothing"),
         zero("refused"),
     ];
     Outcome { claims, deaths_at: Said::read(&says).died, ..Outcome::default() }
+}
+
+impl Holder {
+    fn begin(node: &Node, slice: &'static str, seed: u64) -> Self {
+        let mut tenant = node.tenant(&["--slice", slice]).ready();
+        let piece = tenant.alloc(Kind::Plain, PIECE).expect("there is room");
+        assert_eq!(tenant.ask(&format!("write {piece} {seed}")), Ok(Vec::new()));
+        let sum = tenant.number(&format!("sum {piece}")).expect("it can be read");
+        Self { slice, pid: tenant.pid(), tenant, piece, sum }
+    }
 }
 
 impl Scene {
@@ -86,37 +119,38 @@ impl Scene {
         let mut holders = Vec::new();
         for (slice, processes) in SLICES {
             node.tranche(&["slice", "create", slice, "-g", "0.6", "--gpu", "0"]).success();
-            for seed in 0..processes {
-                let mut tenant = node.tenant(&["--slice", slice]).ready();
-                let piece = tenant.alloc(Kind::Plain, PIECE).expect("there is room");
-                assert_eq!(tenant.ask(&format!("write {piece} {}", seed + 17)), Ok(Vec::new()));
-                let sum = tenant.number(&format!("sum {piece}")).expect("it can be read");
-                holders.push(Holder { slice, pid: tenant.pid(), tenant, piece, sum });
-            }
+            holders.extend((0..processes).map(|seed| Holder::begin(&node, slice, seed + 17)));
             node.tranche(&["slice", "park", slice]).success();
         }
-        Self { node, program, holders, toll: Toll::default(), passages: 0, deaths: 0 }
+        Self { node, program, holders, toll: Toll::default(), passages: 0, deaths: 0, others: 0 }
     }
 
-    /// Starts a daemon that dies at a point, if one is set, in the place of the last.
-    fn start(&mut self, aim: Option<&Aim>) {
+    /// Starts a daemon in the place of the last, with a point, if one is set, at which the victim dies.
+    fn start(&mut self, aim: Option<&Aim>, victim: Victim) {
         self.node.kill_daemon();
         let mut variables = vec![(SAYS, self.node.dir().join("said").into_os_string())];
         variables.extend(aim.map(|aim| (AIM, aim.text().into())));
+        variables.extend(match victim {
+            Victim::Daemon => None,
+            Victim::Worker => Some((VICTIM, "worker".into())),
+            Victim::Program(number) => Some((VICTIM, self.holders[number].pid.to_string().into())),
+        });
         self.node.set_daemon(self.program.clone(), variables);
         // It may die at the point during its start.
         let _ = self.node.try_start_daemon();
     }
 
     /// Exchanges the slices on the GPU: one is parked, if it is there, and the other is brought back.
-    fn pass(&mut self, chance: &mut Chance) {
+    /// A request may fail where something else than the daemon dies.
+    fn pass(&mut self, chance: &mut Chance, may_fail: bool) {
         let [first, second] = SLICES.map(|(slice, _)| slice);
         let (leaves, comes) = if chance.once_in(2) { (first, second) } else { (second, first) };
         for words in [["slice", "park", leaves], ["slice", "unpark", comes]] {
             let outcome = self.node.tranche(&words);
             let is_expected = ["is parked", "is not parked", "cannot come back"]
                 .iter()
-                .any(|reason| outcome.stderr.contains(reason));
+                .any(|reason| outcome.stderr.contains(reason))
+                || may_fail;
             let is_dying = outcome.code != Some(0) && !is_expected && self.dies_soon();
             self.deaths += u64::from(is_dying);
             self.passages += u64::from(outcome.code == Some(0) || is_dying);
@@ -139,7 +173,7 @@ impl Scene {
 
     /// Kills the daemon, starts one without a point, and waits until every slice is at rest.
     fn restart(&mut self) {
-        self.start(None);
+        self.start(None, Victim::Daemon);
         let began = Instant::now();
         while SLICES
             .iter()
@@ -150,6 +184,35 @@ impl Scene {
                 return;
             }
             sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Brings slices to rest that a death has left on their way: as an operator does, by another request.
+    fn settle(&mut self) {
+        let began = Instant::now();
+        for (slice, _) in SLICES {
+            while matches!(self.stage(slice).as_deref(), Some("parking" | "unparking")) {
+                let again = self.node.tranche(&["slice", "unpark", slice]);
+                if began.elapsed() > PATIENCE {
+                    self.toll.wrong("stages_wrong", || format!("{again}\n{}", self.node.daemon_log()));
+                    return;
+                }
+                sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Starts a program for each that was killed, once its slice is on the GPU.
+    fn replace(&mut self) {
+        let before = self.holders.len();
+        self.holders.retain_mut(|holder| holder.tenant.process().runs());
+        self.others += (before - self.holders.len()) as u64;
+        for (slice, processes) in SLICES {
+            let here = self.holders.iter().filter(|holder| holder.slice == slice).count() as u64;
+            if here < processes && self.stage(slice).is_none() {
+                self.holders
+                    .extend((here..processes).map(|seed| Holder::begin(&self.node, slice, seed + 29)));
+            }
         }
     }
 
@@ -177,6 +240,22 @@ impl Scene {
         show["parked"]["stage"].as_str().map(str::to_string)
     }
 
+    /// Pids of the processes that a slice is charged for, once those that have ended are not among them.
+    fn charged(&self, slice: &str) -> Vec<u32> {
+        let began = Instant::now();
+        loop {
+            let show = self.node.tranche(&["slice", "show", slice, "--json"]).success();
+            let show: Value = serde_json::from_str(&show).expect("it is JSON");
+            let processes = show["processes"].as_array().into_iter().flatten();
+            let pids: Vec<u32> = processes.filter_map(|it| u32::try_from(it["pid"].as_u64()?).ok()).collect();
+            let are_there = pids.iter().all(|pid| self.holders.iter().any(|holder| holder.pid == *pid));
+            if are_there || began.elapsed() > Duration::from_secs(5) {
+                return pids;
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Compares what the device holds with the stages, and the contents of slices on it.
     fn compare(&mut self) {
         let on_gpu: Vec<bool> = SLICES.iter().map(|(slice, _)| self.stage(slice).is_none()).collect();
@@ -185,6 +264,13 @@ impl Scene {
         let pids: Vec<u32> = self.holders.iter().map(|holder| holder.pid).collect();
         let held = device.held_by(0, &pids);
         self.toll.wrong_if(held > CAPACITY, "bytes_over", || format!("{held}"));
+        for (slice, _) in SLICES {
+            let own: Vec<u32> = self.holders.iter().filter(|it| it.slice == slice).map(|it| it.pid).collect();
+            let charged = self.charged(slice);
+            self.toll.wrong_if(charged.iter().any(|pid| !own.contains(pid)), "charged_for_nothing", || {
+                format!("{slice}: {charged:?} are charged, and {own:?} are there")
+            });
+        }
         for holder in &mut self.holders {
             let is_on = SLICES.iter().zip(&on_gpu).any(|((slice, _), on)| *slice == holder.slice && *on);
             let held = device.held_by(0, &[holder.pid]);

@@ -15,6 +15,8 @@ pub use stress::points::DAEMON_ALONE as POINTS;
 pub const AIM: &str = "CHAOS_AIM";
 /// Variable by which the daemon panics there instead, as by an error of its own.
 pub const PANICS: &str = "CHAOS_PANICS";
+/// Variable with the process that dies there in its place: a pid, or `worker` for its park worker.
+pub const VICTIM: &str = "CHAOS_VICTIM";
 /// Variable with the path of the file in which the daemon records passages and its death.
 pub const SAYS: &str = "CHAOS_SAYS";
 

@@ -55,7 +55,8 @@ fn whatever_happens_to_a_node_nothing_is_lost_and_no_tenant_dies() {
     assert!(
         claimed("kills.points_never_died_at")
             && claimed("cycles.heap_grown")
-            && claimed("parks.contents_lost"),
+            && claimed("parks.contents_lost")
+            && claimed("preemptions.steps_lost"),
         "{report:#}"
     );
     printed.lines().filter(|line| line.starts_with("SKIP")).for_each(print);

@@ -11,7 +11,7 @@ use tranche_shm::crash;
 
 use crate::board::{Board, Lane, Word, bump};
 
-pub use table::{DAEMON, DAEMON_ALONE, JOBS, PARKS, Side, TENANT, name};
+pub use table::{DAEMON, DAEMON_ALONE, JOBS, PARKS, PREEMPTIONS, Side, TENANT, name};
 
 /// A crash point, and the passage, counted from now, at which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ fn pass(name: &'static str) {
     let Some(fate) = fate.as_ref() else { return };
     let table = if fate.side == Side::Tenant { TENANT } else { DAEMON };
     let Some(at) = table.iter().position(|known| *known == name) else {
-        if ![DAEMON_ALONE, PARKS, JOBS].iter().any(|table| table.contains(&name)) {
+        if ![DAEMON_ALONE, PARKS, PREEMPTIONS, JOBS].iter().any(|table| table.contains(&name)) {
             fate.board.count(Word::UnknownPoint);
         }
         return;

@@ -75,13 +75,13 @@ impl Seen {
 
     /// GPUs of each team in thousandths, and the number of its jobs that wait.
     pub fn totals(&self) -> Totals {
-        let of = |team: &str, state: &str| {
-            let job = |job: &&Job| job.project == team && job.state == state;
+        let of = |team: &str, states: &[&str]| {
+            let job = |job: &&Job| job.project == team && states.contains(&job.state.as_str());
             self.0.iter().filter(job).map(|job| job.gpus_of_member).collect::<Vec<_>>()
         };
         Totals {
-            milligpus: TEAMS.map(|(team, _)| of(team, "running").iter().sum()),
-            queued: TEAMS.map(|(team, _)| of(team, "pending").len() as u32),
+            milligpus: TEAMS.map(|(team, _)| of(team, &["running"]).iter().sum()),
+            queued: TEAMS.map(|(team, _)| of(team, &["pending", "parked"]).len() as u32),
         }
     }
 

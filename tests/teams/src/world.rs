@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use e2e::{Node, Outcome, PATIENCE};
+use e2e::{Node, Outcome, PATIENCE, Stage};
 use tranche_domain::jobs::JobKind;
 
 use crate::runs::Runs;
@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const ROUND: Duration = Duration::from_millis(100);
 /// Longest time in which a job saves its progress.
 const GRACE: &str = "30s";
+/// Driver that checkpoints processes.
+const DRIVER: &str = "580";
 /// Length of each kernel in nanoseconds.
 const KERNEL_NS: &str = "20000000";
 
@@ -33,9 +35,17 @@ impl World {
     ///
     /// Documents and shim are configured, so that another build of the daemon finds those of the usual one.
     pub fn begin() -> Self {
-        let node = Node::without_daemon(PRESET);
+        Self::with(Node::without_daemon(PRESET), "")
+    }
+
+    /// As [`World::begin`], with a driver that can checkpoint, and a daemon that parks what it preempts.
+    pub fn parking() -> Self {
+        Self::with(Node::with_stage(Stage::find().with_driver(DRIVER), PRESET), "preemption = \"park\"\n")
+    }
+
+    fn with(node: Node, more: &str) -> Self {
         let (documents, shim) = (node.dir().join("cdi"), node.stage().shim());
-        node.configure(&format!("cdi_dir = '{}'\nshim = '{}'\n", documents.display(), shim.display()));
+        node.configure(&format!("cdi_dir = '{}'\nshim = '{}'\n{more}", documents.display(), shim.display()));
         let mut world = Self { node };
         world.node.start_daemon();
         world.found();

@@ -5,6 +5,7 @@ mod idle;
 mod launcher;
 mod looks;
 mod notify;
+mod parked;
 mod refused;
 mod serve;
 mod slices;

@@ -1,6 +1,8 @@
 //! Slices that leave their GPU and come back, with their contents.
 
 use e2e::{Kind, Node, Tenant, eventually};
+
+use crate::load::Load;
 use tranche_domain::units::Bytes;
 
 /// Drivers that have the checkpoint calls.
@@ -152,4 +154,86 @@ fn drained_gpu_is_left_by_parking() {
     node.tranche(&["gpu", "uncordon", "0"]).success();
     node.tranche(&["slice", "unpark", "evacuee"]).success();
     assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+}
+
+/// Waits until a slice is parked.
+#[track_caller]
+fn until_parked(node: &Node, name: &str) {
+    eventually(&format!("{name} is parked"), || {
+        let shown = node.tranche(&["slice", "show", name]).success();
+        if shown.contains("parked since") { Ok(()) } else { Err(shown) }
+    });
+}
+
+#[test]
+fn idle_slice_is_parked_and_returns_at_its_next_call() {
+    for driver in DRIVERS {
+        let node = Node::with_driver("v100x8", driver);
+        let size = ["-g", "0.6", "--gpu", "0", "--name", "notebook", "--park-idle", "2s"];
+        let (mut tenant, piece, sum) = holder(&node, &size, 21);
+        for call in [format!("sum {piece}"), "alloc plain 1024".into(), "info".into()] {
+            until_parked(&node, "notebook");
+            assert_eq!(node.device().held_by(0, &[tenant.pid()]), Bytes::ZERO);
+            // Its part is another slice's meanwhile.
+            node.tranche(&["slice", "create", "guest", "-g", "0.6", "--gpu", "0"]).success();
+            tenant.say(&call);
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            assert!(node.tranche(&["slice", "show", "notebook"]).success().contains("until its next call"));
+            node.tranche(&["slice", "delete", "guest"]).success();
+            let heard = tenant.hear();
+            assert!(heard.is_ok(), "driver {driver}, {call}: {heard:?}");
+        }
+        assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum), "driver {driver}");
+        let woken = node.events().into_iter().filter(|event| event.kind == "slice-unparked").count();
+        assert_eq!(woken, 3, "driver {driver}");
+    }
+}
+
+#[test]
+fn launch_of_an_idle_program_brings_its_slice_back() {
+    let node = Node::with_driver("v100x8", "580");
+    let mut load = Load::start(&node, &["-g", "0.5", "--name", "worker", "--park-idle", "2s"], &[]);
+    load.tell("stop");
+    for _ in 0..3 {
+        until_parked(&node, "worker");
+        load.tell("start");
+        eventually("it computes again", || match node.tranche(&["smi"]).success() {
+            table if table.contains("parked") => Err(table),
+            _ => Ok(()),
+        });
+        load.tell("stop");
+    }
+}
+
+#[test]
+fn idle_slice_that_cannot_be_parked_stays() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut managed, piece, sum) = holder(&node, &["-g", "0.3", "--name", "fixed", "--park-idle", "2s"], 5);
+    managed.alloc(Kind::Managed, PIECE).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(!node.tranche(&["smi"]).success().contains("parked"));
+    assert_eq!(managed.number(&format!("sum {piece}")), Ok(sum));
+    node.tranche(&["slice", "create", "short", "-g", "0.1", "--park-idle", "1s"])
+        .refused(2, &["2 s to 30 days"]);
+}
+
+#[test]
+fn program_that_starts_in_a_parked_slice_waits_until_it_is_back() {
+    let node = Node::with_driver("v100x8", "580");
+    node.tranche(&["slice", "create", "shared", "-g", "0.5"]).success();
+    let (mut first, piece, sum) = holder(&node, &["--slice", "shared"], 17);
+    node.tranche(&["slice", "park", "shared"]).success();
+    let mut second = node.tenant(&["--slice", "shared"]);
+    for line in ["cuda", "context 0", "alloc plain 1048576"] {
+        second.say(line);
+    }
+    // Longer than a request waits for a daemon.
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    assert_eq!(node.device().held().get(), 0);
+    node.tranche(&["slice", "unpark", "shared"]).success();
+    for _ in 0..3 {
+        let heard = second.hear();
+        assert!(heard.is_ok(), "{heard:?}");
+    }
+    assert_eq!(first.number(&format!("sum {piece}")), Ok(sum));
 }

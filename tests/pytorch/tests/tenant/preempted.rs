@@ -1,4 +1,4 @@
-//! A training that borrows, is preempted, and continues from its checkpoint.
+//! A training that borrows, is preempted, and continues: from its checkpoint, or where it was.
 
 use std::time::Duration;
 
@@ -34,6 +34,18 @@ fn steps(reports: &[Value]) -> usize {
     reports.iter().filter(|report| report["loss"].is_number()).count()
 }
 
+/// Checks that each step takes a ten-thousandth of the distance away.
+///
+/// None is missing or made twice.
+#[track_caller]
+fn is_whole(all: &[Value]) {
+    for (step, report) in all.iter().filter(|report| report["loss"].is_number()).enumerate() {
+        let expected = FIRST_LOSS * 0.9999_f64.powi(2 * step as i32);
+        assert_eq!(report["step"], step as u64 + 1, "{all:#?}");
+        assert!((number(report, "loss") / expected - 1.0).abs() < 0.01, "{report:#}, not {expected}");
+    }
+}
+
 #[test]
 fn a_preempted_training_continues_from_its_checkpoint() {
     let Some(machine) = Machine::with_pytorch() else { return };
@@ -62,11 +74,39 @@ fn a_preempted_training_continues_from_its_checkpoint() {
         number(&all[before], "begun") > 0.0 && all[before]["begun"] == all[before - 1]["saved"],
         "{all:#?}"
     );
-    // Each step takes a ten-thousandth of the distance away, and none is missing or made twice.
-    for (step, report) in all.iter().filter(|report| report["loss"].is_number()).enumerate() {
-        let expected = FIRST_LOSS * 0.9999_f64.powi(2 * step as i32);
-        assert_eq!(report["step"], step as u64 + 1, "{all:#?}");
-        assert!((number(report, "loss") / expected - 1.0).abs() < 0.01, "{report:#}, not {expected}");
+    is_whole(&all);
+    machine.node.tranche(&["delete", "training", "-p", "a"]).success();
+}
+
+#[test]
+fn a_parked_training_continues_in_the_same_process() {
+    let Some(machine) = Machine::with_pytorch() else { return };
+    machine.node.configure("preemption = \"park\"");
+    machine.node.tranche(&["config", "reload"]).success();
+    for (project, quota) in [("a", "0.25"), ("b", "0.75")] {
+        machine.node.tranche(&["project", "create", project, "--quota", quota]).success();
     }
+    let checkpoint = machine.node.dir().join("checkpoint").to_string_lossy().into_owned();
+    machine.submit(&["training", "-p", "a", "-g", "0.6"], &["resumable", &checkpoint]);
+    wait(&machine, "it trains on what it borrows", |reports| steps(reports) > 5);
+
+    for _ in 0..3 {
+        let wants = ["submit", "urgent", "-p", "b", "-g", "0.75", "--", "sleep", "1000"];
+        machine.node.tranche(&wants).success();
+        eventually("its memory lies in host memory", || {
+            let listed = machine.node.tranche(&["list", "-A"]).success();
+            match (listed.contains("Parked"), machine.node.device().held().get()) {
+                (true, 0) => Ok(()),
+                (_, held) => Err(format!("{held} bytes\n{listed}")),
+            }
+        });
+        let before = steps(&reports(&machine));
+        machine.node.tranche(&["delete", "urgent", "-p", "b"]).success();
+        wait(&machine, "it continues", |reports| steps(reports) > before + 5);
+    }
+    let all = reports(&machine);
+    let begun = all.iter().filter(|report| report["begun"].is_number()).count();
+    assert!(begun == 1 && all.iter().all(|report| report["saved"].is_null()), "{all:#?}");
+    is_whole(&all);
     machine.node.tranche(&["delete", "training", "-p", "a"]).success();
 }

@@ -123,6 +123,11 @@ pub const PARKS: &[&str] = &[
     "unpark: back",
 ];
 
+/// Crash points of the daemon while members of jobs are parked for others.
+///
+/// Daemons die there in tests/chaos.
+pub const PREEMPTIONS: &[&str] = &["jobs: parking", "jobs: parked"];
+
 /// Crash points of the daemon in its work with jobs; daemons die there in tests/teams.
 pub const JOBS: &[&str] = &[
     "jobs: keeping",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use chaos::points::{AIM, Aim, SAYS, Said};
 use e2e::PATIENCE;
 use stress::chance::Chance;
-use stress::points::JOBS;
+use stress::points::{JOBS, PREEMPTIONS};
 use teams::scenario::{Act, Step, steps};
 use teams::world::World;
 
@@ -105,7 +105,7 @@ impl Killing {
     }
 
     fn end(self) {
-        nothing_is_lost(&self.world, &self.world.finish());
+        nothing_is_lost(&self.world, &self.world.finish(), 2);
         let log = self.world.node.daemon_log();
         assert!(!log.contains("panicked"), "{log}");
     }
@@ -162,7 +162,8 @@ fn each_point_of_the_desk_is_one_where_a_daemon_dies() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let named = points(&workspace.join("daemon/jobs/src"));
     let known: BTreeSet<String> = JOBS.iter().map(|name| name.to_string()).collect();
-    assert_eq!(named, known);
+    let parking = PREEMPTIONS.iter().map(|name| name.to_string());
+    assert_eq!(named, known.iter().cloned().chain(parking).collect());
     let die = DEATHS
         .iter()
         .chain(DELETIONS)
