@@ -148,6 +148,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-demo", &["tranche-ctl", "tranche-domain"]),
     ("pytorch", &["e2e", "simgpu", "stress"]),
     ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
+    ("parkdemo", &["e2e", "stress", "tranche-domain"]),
     ("architecture", &[]),
     // Promises to earlier and later releases.
     ("compat", &["e2e", "tranche-domain", "tranche-shm"]),
