@@ -92,10 +92,11 @@ in_slice() { # NAME CMD...
 
 start_node() {
     [ -n "$sim" ] || return 0
-    "$stage/bin/simgpu" create --preset h200x1 "$work/node" || exit 2
+    # A driver that checkpoints processes.
+    "$stage/bin/simgpu" create --preset h200x1 --driver 580 "$work/node" || exit 2
     export SIMGPU_NODE=$work/node
     # With the driver, the runtime of this project's own.
-    export LD_LIBRARY_PATH=$stage/sim:$stage/sim/cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH=$stage/sim/580:$stage/sim:$stage/sim/cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     echo "SIMULATED GPU: what follows is about the software, not about a GPU."
 }
 
@@ -207,6 +208,57 @@ run_clients() {
     fi
 }
 
+# A slice is parked and brought back, by sizes of its memory; the times are reported, the contents have to be equal.
+run_parking() {
+    phase "a slice leaves the GPU and returns"
+    local mib
+    for mib in 256 $([ -n "$quick" ] || echo 4096 16384); do
+        park_one "$mib" || return 0
+    done
+}
+
+in_node() { "$stage/bin/tranche" --socket "$work/run/tranched.sock" "$@"; }
+
+until_line() { # WORD FILE: waits a minute for a line with the word
+    for _ in $(seq 600); do
+        grep -q "$1" "$2" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+park_one() { # MIB
+    local name=parked-$1 said=$out/parked-$1.txt client begun park_ms unpark_ms status=0
+    rm -f "$work/say"
+    mkfifo "$work/say"
+    in_slice "$name" "$tests/parked" "$1" <"$work/say" >"$said" 2>&1 &
+    client=$!
+    exec 3>"$work/say"
+    until_line ready "$said" || { cat "$said" >&2; exec 3>&-; claim_zero "parked_$1_mib_exit" 1 ""; return 1; }
+    begun=$(date +%s%3N)
+    if ! in_node slice park "$name" 2>"$out/$name.err"; then
+        cat "$out/$name.err" >&2
+        exec 3>&-
+        wait "$client"
+        # Drivers before 570 cannot; whatever else a driver refuses is a finding.
+        [ -z "$sim" ] && grep -q 'driver 570' "$out/$name.err" && { echo "SKIP: this driver has no checkpoint calls"; return 1; }
+        claim "parked_$1_mib" refused "" parked no
+        return 1
+    fi
+    park_ms=$(($(date +%s%3N) - begun))
+    begun=$(date +%s%3N)
+    in_node slice unpark "$name" || status=1
+    unpark_ms=$(($(date +%s%3N) - begun))
+    echo check >&3
+    until_line equal "$said" || status=1
+    exec 3>&-
+    wait "$client" || status=1
+    claim_zero "parked_$1_mib_exit" "$status" ""
+    claim_zero "parked_$1_mib_contents_changed" "$(grep -c '"equal": false' "$said")" ""
+    claim "parked_$1_mib_park" "$park_ms" ms "" reported
+    claim "parked_$1_mib_unpark" "$unpark_ms" ms "" reported
+}
+
 run_demo() {
     phase "demo"
     timeout 120 "$stage/bin/tranche" demo --gpu "$([ -n "$sim" ] && echo sim || echo real)" --report "$out/demo.json"
@@ -304,6 +356,7 @@ else
         run_conformance_in_slice
         run_facts slice in_slice facts
         run_clients
+        run_parking
         run_torch
         stop_daemon
         run_bench
