@@ -59,10 +59,13 @@ fn sleepers(agent: &Agent) -> Vec<Sleeper> {
 /// Parks a slice that is idle, or wakes one that is wanted. Returns the time for which another attempt is useless.
 async fn look(agent: &Arc<Agent>, sleeper: &Sleeper) -> Option<Duration> {
     let Sleeper { name, after, park } = sleeper;
-    let wanted = agent.core().live.get(name).is_some_and(|runtime| runtime.is_wanted());
+    let is_wanted = || {
+        let runtime = agent.core().live.get(name).cloned();
+        runtime.is_some_and(|runtime| runtime.is_wanted())
+    };
     let is_due = match park {
-        Some(_) => wanted,
-        None => !wanted && agent.idleness.unused(name) >= after.duration(),
+        Some(_) => is_wanted(),
+        None => agent.idleness.unused(name) >= after.duration() && !is_wanted(),
     };
     if !is_due {
         return None;

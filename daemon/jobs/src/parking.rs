@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_hours(1);
 impl<S: JobSite> JobController<S> {
     /// Parks a member that has to leave; false if it has to be stopped instead.
     pub(crate) async fn park(&self, member: MemberId, slice: &JobSlice) -> bool {
-        let reason = self.state().farewell(member).filter(StopReason::may_continue);
+        let reason = self.state().reason_to_park(member);
         let Some(reason) = reason.filter(|_| self.site.preemption() == Preemption::Park) else {
             return false;
         };
@@ -63,6 +63,14 @@ impl ControllerState {
     /// Reason for which a member has to leave, if it has to.
     pub(crate) fn farewell(&self, member: MemberId) -> Option<StopReason> {
         self.entries.get(&member.job)?.members.get(&member.index)?.farewell.clone()
+    }
+
+    /// Reason for which a member leaves, if it may continue later.
+    ///
+    /// A service may not: its clients would wait, and its check of health would fail.
+    fn reason_to_park(&self, member: MemberId) -> Option<StopReason> {
+        let is_service = self.entries.get(&member.job)?.spec.service.is_some();
+        self.farewell(member).filter(|reason| !is_service && reason.may_continue())
     }
 
     /// Tests if a member has to leave, and is not parked for it.

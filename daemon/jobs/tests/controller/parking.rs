@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tranche_domain::jobs::JobState;
+use tranche_domain::jobs::{JobState, ServiceSpec};
 
-use crate::node::{self, RunningController, TestNode, wish};
+use crate::node::{self, RunningController, TestNode, Wish, wish};
 
 const COUNTS: &str = "n=0; while :; do n=$((n + 1)); echo $n; sleep 0.02; done";
 
@@ -56,6 +56,20 @@ async fn job_that_cannot_be_parked_is_stopped_with_the_reason() {
     assert_eq!(view.members[0].starts, 2);
     let log = controller.log("b", "counts", 0);
     assert!(log.contains("first of project a, and stopped: it has managed memory"), "{log}");
+}
+
+#[tokio::test]
+async fn service_is_stopped() {
+    let node = TestNode::with_gpus(1);
+    node.park_preempted();
+    let controller = node.controller();
+    controller.project("a", "1");
+    let service = Some(ServiceSpec { health: None });
+    controller.submit(Wish { service, ..wish("a", "serves", "1", "sleep 1000") }).unwrap();
+    controller.until("a", "serves", JobState::Running).await;
+    controller.suspend("a", "serves", true).unwrap();
+    controller.until("a", "serves", JobState::Pending).await;
+    assert_eq!((node.parked().len(), node.slices().len()), (0, 0));
 }
 
 #[tokio::test]
