@@ -113,14 +113,14 @@ hooks! {
 
         4000 cuCtxSetCurrent(context: u64) => [transfer] presence::one;
         4000 cuCtxGetCurrent(context: *mut u64) => [transfer] presence::one;
-        4000 cuCtxPushCurrent_v2(context: u64) => [transfer] presence::one;
         2000 cuEventRecord(event: u64, stream: u64) => [transfer] presence::two;
         7000 cuEventRecord_ptsz(event: u64, stream: u64) => [transfer] presence::two;
         10000 cuStreamIsCapturing(stream: u64, status: *mut c_int) => [transfer] presence::two;
         10000 cuStreamIsCapturing_ptsz(stream: u64, status: *mut c_int) => [transfer] presence::two;
-        7000 cuPointerGetAttributes(count: u32, attributes: *mut c_int, data: *mut *mut c_void, pointer: u64) => [transfer] presence::four;
+        2000 cuMemcpyHtoD(to: u32, from: *const c_void, bytes: u32) => [transfer] presence::three;
         3020 cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
         7000 cuMemcpyHtoD_v2_ptds(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
+        2000 cuMemcpyDtoH(to: *mut c_void, from: u32, bytes: u32) => [transfer] presence::three;
         3020 cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
         7000 cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
 

@@ -20,5 +20,4 @@ passers! {
     one: a: A;
     two: a: A, b: B;
     three: a: A, b: B, c: C;
-    four: a: A, b: B, c: C, d: D;
 }
