@@ -8,6 +8,7 @@ use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::SliceName;
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
+use tranche_domain::slice::Slice;
 use tranche_jobs::JobSlice;
 
 use super::Agent;
@@ -62,7 +63,10 @@ impl Agent {
     /// Brings the slice of a job's member back as [`Agent::unpark`]; returns false if it was not parked.
     pub(crate) fn unpark_member(&self, slice: &JobSlice) -> Result<bool, RequestFailure> {
         let _moving = self.begin_for(slice);
-        if self.stage(slice)?.is_none() {
+        // One whose GPU is not on the node at present is on that GPU.
+        let is_its = |found: &Slice| found.job == Some(slice.member) && found.parked.is_some();
+        let is_parked = self.core().slice(&slice.name).is_ok_and(is_its);
+        if !is_parked {
             return Ok(false);
         }
         self.bring_back(&slice.name)?;

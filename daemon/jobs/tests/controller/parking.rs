@@ -146,6 +146,8 @@ fn parked_job_outlives_the_daemon() {
     });
     node::daemon(async {
         let controller = node.controller();
+        let finds = || controller.view("b", "counts").unwrap().members[0].pid == pid;
+        node::until("its runner is found", finds).await;
         let view = controller.until("b", "counts", JobState::Parked).await;
         assert_eq!((view.members[0].pid, node.parked().len()), (pid, 1));
         controller.suspend("b", "counts", false).unwrap();

@@ -66,7 +66,11 @@ fn suspended_training_keeps_its_process() {
     node.tranche(&["slice", "unpark", "b.trains.0"]).refused(1, &["is a job's"]);
     node.kill_daemon();
     node.start_daemon();
-    assert_eq!(until(&node, "trains", "parked").members[0].pid, pid);
+    // The next daemon looks for the runner first.
+    eventually("its runner is found", || match job(&node, "trains") {
+        found if found.state == "parked" && found.members[0].pid == pid => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
     node.tranche(&["resume", "-p", "b", "trains"]).success();
     assert_eq!(until(&node, "trains", "running").members[0].pid, pid);
     std::fs::remove_file(node.dir().join("work")).unwrap();
