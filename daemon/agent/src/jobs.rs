@@ -12,11 +12,12 @@ use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, TerminationPolicy, UserSlice};
 use tranche_domain::node::Refusal;
+use tranche_domain::park::ParkStage;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
-    OpenError, Preemption, Retention, SliceUse, UserDemand, What,
+    OpenError, Preemption, Retention, SliceUse, UnparkFailure, UserDemand, What,
 };
 
 use crate::access::actor_of;
@@ -276,9 +277,13 @@ impl JobSite for Hands {
         self.blocking(move |agent| agent.park_member(&slice)).await
     }
 
-    async fn unpark(&self, slice: &JobSlice) -> Result<bool, String> {
-        let slice = slice.clone();
-        self.blocking(move |agent| agent.unpark_member(&slice)).await
+    async fn unpark(&self, slice: &JobSlice) -> Result<bool, UnparkFailure> {
+        let (unparked, of) = (slice.clone(), slice.clone());
+        let back = self.blocking(move |agent| agent.unpark_member(&unparked)).await;
+        back.map_err(|why| match self.agent.stage(&of) {
+            Ok(Some(ParkStage::Parked)) => UnparkFailure::Parked(why),
+            _ => UnparkFailure::OnItsWay(why),
+        })
     }
 
     async fn ended(&self, process: ProcessId) {

@@ -53,6 +53,8 @@ pub use launch::Launcher;
 pub use record::JobOwner;
 pub use requester::Requester;
 pub use retain::Retention;
-pub use site::{Happened, JobCondition, JobSite, JobSlice, NodeUse, Preemption, SliceUse, UserDemand, What};
+pub use site::{
+    Happened, JobCondition, JobSite, JobSlice, NodeUse, Preemption, SliceUse, UnparkFailure, UserDemand, What,
+};
 pub use store::StoreError;
 pub use views::{LogFrom, LogPart, ProjectStanding};

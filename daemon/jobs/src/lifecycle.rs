@@ -247,7 +247,11 @@ async fn attend<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMem
                     return stop_runner(controller, known, shepherd).await;
                 }
             }
-            () = supervised.back.notified() => controller.unpark(*member, slice).await,
+            () = supervised.back.notified() => {
+                if !controller.unpark(*member, slice).await {
+                    supervised.back.notify_one();
+                }
+            }
             never = observe_health(controller, known) => match never {},
         }
     }

@@ -14,7 +14,7 @@ use tranche_shm::crash::point;
 use crate::clock::{JobTime, Now};
 use crate::controller::JobController;
 use crate::record::{StopReason, StoredMember};
-use crate::site::{JobSite, JobSlice, Preemption};
+use crate::site::{JobCondition, JobSite, JobSlice, Preemption, UnparkFailure};
 use crate::state::ControllerState;
 
 /// Pause after a return that failed.
@@ -43,12 +43,21 @@ impl<S: JobSite> JobController<S> {
         true
     }
 
-    /// Brings a member's slice back to the GPUs that it has again. Where that fails, it waits as before.
-    pub(crate) async fn unpark(&self, member: MemberId, slice: &JobSlice) {
-        match self.site.unpark(slice).await {
-            Ok(false) => {}
+    /// Brings a member's slice back to the GPUs that it has again. Where it stays parked, it waits as before. Returns false if
+    /// it is on its way, so that the call has to be repeated.
+    pub(crate) async fn unpark(&self, member: MemberId, slice: &JobSlice) -> bool {
+        let condition = JobCondition::NotStarted(slice.name.clone());
+        let back = self.site.unpark(slice).await;
+        if let Err(UnparkFailure::OnItsWay(why)) = back {
+            self.site.set_condition(condition, format!("job {}: {why}", slice.name));
+            sleep(PAUSE).await;
+            return false;
+        }
+        self.site.clear_condition(condition);
+        match back {
             Ok(true) => self.folders.note(member, "it is on its GPUs again, and continues"),
-            Err(why) => {
+            Ok(false) => {}
+            Err(UnparkFailure::Parked(why) | UnparkFailure::OnItsWay(why)) => {
                 self.state().give_reason(member, StopReason::NotBack(why));
                 sleep(PAUSE).await;
                 let now = self.now();
@@ -56,6 +65,7 @@ impl<S: JobSite> JobController<S> {
                 self.bell.notify_one();
             }
         }
+        true
     }
 }
 

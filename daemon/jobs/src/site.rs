@@ -73,6 +73,15 @@ pub enum Preemption {
     Park,
 }
 
+/// Failure to bring a member's slice back to its GPUs, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnparkFailure {
+    /// It is parked as before: its part of the GPUs is free for others.
+    Parked(String),
+    /// It has its part of the GPUs, and some of its processes are not restored yet.
+    OnItsWay(String),
+}
+
 /// Operations on the GPUs, slices and processes of a node.
 pub trait JobSite: Send + Sync + 'static {
     /// All GPUs, each with the part that is unavailable to jobs.
@@ -136,11 +145,12 @@ pub trait JobSite: Send + Sync + 'static {
     /// The reason for which it cannot be parked; the slice is on its GPUs then.
     fn park(&self, slice: &JobSlice) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Brings a member's slice back to its GPUs. Returns false if it was not parked.
+    /// Brings a member's slice back to its GPUs; processes that the driver cannot restore are killed. Returns false if it
+    /// was not parked.
     ///
     /// # Errors
-    /// The reason; the slice stays parked, unless the driver lost its processes, which have been killed then.
-    fn unpark(&self, slice: &JobSlice) -> impl Future<Output = Result<bool, String>> + Send;
+    /// The reason, with where the slice is. The call may be repeated.
+    fn unpark(&self, slice: &JobSlice) -> impl Future<Output = Result<bool, UnparkFailure>> + Send;
 
     /// Waits for the end of a process.
     fn ended(&self, process: ProcessId) -> impl Future<Output = ()> + Send;

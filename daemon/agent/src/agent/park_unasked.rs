@@ -69,7 +69,11 @@ impl Agent {
         if !is_parked {
             return Ok(false);
         }
-        self.bring_back(&slice.name)?;
+        match self.bring_back(&slice.name) {
+            // It is back without processes that are gone.
+            Ok(()) | Err(RequestFailure::Park(ParkFailure::Lost { .. })) => {}
+            Err(failure) => return Err(failure),
+        }
         let back = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(&slice.name);
         self.telemetry.events.record(back.asked_by(own_actor()));
         Ok(true)
@@ -85,7 +89,8 @@ impl Agent {
         }
     }
 
-    fn stage(&self, slice: &JobSlice) -> Result<Option<ParkStage>, RequestFailure> {
+    /// Stage of a member's slice; none if it is on its GPUs. Refuses what is not the member's.
+    pub(crate) fn stage(&self, slice: &JobSlice) -> Result<Option<ParkStage>, RequestFailure> {
         let core = self.core();
         let found = core.node.slice(&slice.name).ok().filter(|found| found.job == Some(slice.member));
         let found = found.ok_or_else(|| Refusal::Unknown(slice.name.clone()))?;

@@ -24,7 +24,7 @@ use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 use tranche_jobs::{
     ClockReading, Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, JobsError,
-    Launcher, LogFrom, NodeUse, Preemption, Requester, Retention, UserDemand,
+    Launcher, LogFrom, NodeUse, Preemption, Requester, Retention, UnparkFailure, UserDemand,
 };
 
 /// User that runs the tests, as an administrator.
@@ -63,8 +63,10 @@ pub(crate) struct TestSlices {
 struct TestParking {
     is_policy: bool,
     parked: BTreeSet<SliceName>,
-    /// Reasons for which no slice can be parked, and none can return.
-    obstacles: [Option<String>; 2],
+    /// Reason for which no slice can be parked.
+    parking: Option<String>,
+    /// Reason for which none can return.
+    unparking: Option<UnparkFailure>,
 }
 
 /// Offsets of the simulated clocks from the real ones.
@@ -185,8 +187,9 @@ impl TestNode {
     }
 
     /// Sets the reasons for which no slice can be parked, and none can return.
-    pub(crate) fn refuse_parking(&self, parking: Option<&str>, unparking: Option<&str>) {
-        self.site.parking.lock().unwrap().obstacles = [parking, unparking].map(|why| why.map(String::from));
+    pub(crate) fn refuse_parking(&self, parking: Option<&str>, unparking: Option<UnparkFailure>) {
+        let mut all = self.site.parking.lock().unwrap();
+        (all.parking, all.unparking) = (parking.map(String::from), unparking);
     }
 
     /// Names of parked slices.
@@ -287,16 +290,16 @@ impl JobSite for TestSlices {
 
     async fn park(&self, slice: &JobSlice) -> Result<(), String> {
         let mut parking = self.parking.lock().unwrap();
-        if let Some(why) = &parking.obstacles[0] {
+        if let Some(why) = &parking.parking {
             return Err(why.clone());
         }
         parking.parked.insert(slice.name.clone());
         Ok(())
     }
 
-    async fn unpark(&self, slice: &JobSlice) -> Result<bool, String> {
+    async fn unpark(&self, slice: &JobSlice) -> Result<bool, UnparkFailure> {
         let mut parking = self.parking.lock().unwrap();
-        match parking.obstacles[1].clone().filter(|_| parking.parked.contains(&slice.name)) {
+        match parking.unparking.clone().filter(|_| parking.parked.contains(&slice.name)) {
             Some(why) => Err(why),
             None => Ok(parking.parked.remove(&slice.name)),
         }

@@ -14,7 +14,7 @@ use tranche_domain::jobs::{JobSpec, MemberId, PoolGpu, UserSlice};
 use tranche_domain::slice::ProcessId;
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
-    Preemption, Requester, UserDemand,
+    Preemption, Requester, UnparkFailure, UserDemand,
 };
 
 use crate::crowd::{Crowd, gpus};
@@ -67,7 +67,7 @@ impl JobSite for Still {
         Ok(())
     }
 
-    async fn unpark(&self, _: &JobSlice) -> std::result::Result<bool, String> {
+    async fn unpark(&self, _: &JobSlice) -> std::result::Result<bool, UnparkFailure> {
         Ok(false)
     }
 
