@@ -105,8 +105,9 @@ bench-jobs: build ## One of them: ten thousand jobs of two hundred projects on s
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p bench --bin tranched --bin tranche --bin bench-jobs
 	$(TARGET)/release/bench-jobs $(JOBS) --stage $(STAGE) --programs $(TARGET)/release
 
-bench-park: build ## One of them: times to park a slice and to bring it back by its memory, beside the bus (simulated)
+bench-park: build ## One of them: times to park a slice and to bring it back beside the bus, and a minute of four slices of 0.6 (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p parkdemo -- --measure --report target/report/bench-park.json
+	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p parkdemo -- --rotate --report target/report/bench-rotate.json
 
 bench-views: build ## One of them: processor time of `tranche top` and the page, beside the daemon's
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-page

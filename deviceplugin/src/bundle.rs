@@ -111,6 +111,7 @@ impl Bundle {
             gpus,
             ephemeral: false,
             park_idle: None,
+            rotates: false,
             pod: None,
         }
     }

@@ -25,12 +25,11 @@ use tranche_domain::id::SliceName;
 use tranche_domain::jobs::MemberId;
 use tranche_domain::node::{Gpu, Node, Refusal};
 use tranche_domain::slice::Slice;
-use tranche_domain::units::Bytes;
 use tranche_inventory::{Driver, GpuFacts, NodeFacts};
 
 use crate::access::{Access, AccessGate, Caller};
 use crate::audit::findings::Audit;
-use crate::config::{Config, Foreigners, OverCap, PreemptionPolicy};
+use crate::config::{Config, Foreigners, OverCap};
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::containers::{Described, SliceContainers};
 use crate::context::Contexts;
@@ -39,13 +38,13 @@ use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::gpu_users::GpuUsers;
 use crate::idleness::Idleness;
-use crate::parking::{self, ParkTerms, Parking};
+use crate::parking::Parking;
 use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope, job_runner_beside};
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store;
 use crate::user_names::UserDirectory;
-use tranche_jobs::{JobClaims, Preemption};
+use tranche_jobs::JobClaims;
 use tranche_slices::reaper::{Reaper, Slices};
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard::UsageGuard;
@@ -136,8 +135,10 @@ impl Agent {
         let AgentParts { layout, access, config, shim, driver, contexts, governor, telemetry, .. } = parts;
         let (facts, gpus) = readable(&*driver, &telemetry.conditions);
         contexts.report(&telemetry.conditions);
+        let mut node = Node::new(gpus.iter().map(to_domain_gpu).collect());
+        node.set_overcommit(config.memory_overcommit);
         let core = Core {
-            node: Node::new(gpus.iter().map(to_domain_gpu).collect()),
+            node,
             live: BTreeMap::new(),
             stranded: Vec::new(),
             pending_takeover: Vec::new(),
@@ -150,7 +151,7 @@ impl Agent {
         };
         let usage_guard = UsageGuard::new(Arc::clone(&telemetry))
             .inspect_err(|error| tracing::warn!(%error, "usage files are not watched"));
-        let parking = Parking::new(layout.runtime.clone(), job_runner_beside(&shim), park_terms(&config));
+        let parking = Parking::new(layout.runtime.clone(), job_runner_beside(&shim), config.park_terms());
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             gate: Arc::new(AccessGate::new(access, layout.reach)),
             containers: SliceContainers::new(&layout, parts.described),
@@ -243,7 +244,8 @@ impl Agent {
 
     fn reconfigure(&self, config: &Config) {
         *self.over_cap.lock().expect("nothing panics while it holds this") = config.over_cap();
-        self.parking.set_terms(park_terms(config));
+        self.parking.set_terms(config.park_terms());
+        self.core().node.set_overcommit(config.memory_overcommit);
         self.idleness.set_after(Duration::from_secs(config.idle_after_s));
         self.faults.set_quiet(Duration::from_secs(config.fault_quiet_s));
         self.gate.set_limits(config.limits());
@@ -284,17 +286,6 @@ impl Slices for Agent {
 
     fn save(&self) {
         self.save();
-    }
-}
-
-/// Parking as configured; its budget is half of the node's memory by default.
-fn park_terms(config: &Config) -> ParkTerms {
-    ParkTerms {
-        budget: config.park_memory_mib.map_or_else(parking::default_budget, Bytes::mib),
-        preemption: match config.preemption {
-            PreemptionPolicy::Stop => Preemption::Stop,
-            PreemptionPolicy::Park => Preemption::Park,
-        },
     }
 }
 

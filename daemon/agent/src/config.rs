@@ -16,12 +16,15 @@ use std::time::Duration;
 use nix::unistd::Group as SystemGroup;
 use serde::{Deserialize, Serialize};
 use tranche_config::Keys;
+use tranche_domain::overcommit::Overcommit;
 use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
 use tranche_exposition::Address;
+use tranche_jobs::Preemption;
 
 use crate::access::{Access, Group, Limits};
 use crate::containers::Documents;
+use crate::parking::{ParkTerms, default_budget};
 
 pub use gpus::ManagedGpus;
 pub use only_slices::OnlySlices;
@@ -98,6 +101,12 @@ settings! {
     ///
     /// Default: half of the node's memory. Parking moves the device memory of a slice's processes to host memory.
     live park_memory_mib: Option<u64> = None, "65536";
+
+    /// Multiple of a GPU's memory that the caps of its slices may reach, 1 to 16.
+    ///
+    /// With 1 no slice rotates. Slices that are created with `--rotate` may reach it together: what has no room beside the others is parked, and has
+    /// its stays on the GPU in turn with them.
+    live memory_overcommit: Overcommit = Overcommit::NONE;
 
     /// Treatment of jobs that are preempted or suspended.
     ///
@@ -245,6 +254,17 @@ impl Config {
     pub(crate) fn access(&self) -> Result<Access, String> {
         let group = self.socket_group.as_deref().map(group).transpose()?;
         Ok(Access { group, limits: self.limits() })
+    }
+
+    /// Budget and policy of parking; the budget is half of the node's memory by default.
+    pub(crate) fn park_terms(&self) -> ParkTerms {
+        ParkTerms {
+            budget: self.park_memory_mib.map_or_else(default_budget, Bytes::mib),
+            preemption: match self.preemption {
+                PreemptionPolicy::Stop => Preemption::Stop,
+                PreemptionPolicy::Park => Preemption::Park,
+            },
+        }
     }
 
     /// Policy for slices that stay over their caps.

@@ -139,7 +139,7 @@ impl RequestFailure {
 
 fn refusal_code(refusal: &Refusal) -> Code {
     match refusal {
-        Refusal::Unplaceable(why) => match why {
+        Refusal::Unplaceable(why) | Refusal::NoRoomToRotate { why, .. } => match why {
             Unplaceable::UnknownGpu { .. } => Code::NotFound,
             Unplaceable::Twice { .. } => Code::InvalidArgument,
             Unplaceable::NoGpus | Unplaceable::NotSliceable { .. } | Unplaceable::Cordoned { .. } => {
@@ -149,6 +149,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
         },
         Refusal::CannotGrow { .. } | Refusal::Latency { .. } => Code::ResourceExhausted,
         Refusal::NoHostMemory { .. } | Refusal::NoRoomToReturn { .. } => Code::ResourceExhausted,
+        Refusal::NoRotation => Code::FailedPrecondition,
         Refusal::Parked { .. } | Refusal::NotParked(_) | Refusal::ParkOfJob(_) => Code::FailedPrecondition,
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,

@@ -50,7 +50,8 @@ fn sleepers(agent: &Agent) -> Vec<Sleeper> {
     let slices = core.node.slices().values();
     let sleepers = slices.filter_map(|slice| {
         let sleeper = Sleeper { name: slice.name.clone(), after: slice.park_idle?, park: slice.parked };
-        let may_move = |park: Park| park.wakes && park.stage == ParkStage::Parked;
+        // A rotating one returns for its stay.
+        let may_move = |park: Park| park.wakes && park.stage == ParkStage::Parked && !slice.rotates;
         sleeper.park.is_none_or(may_move).then_some(sleeper)
     });
     sleepers.collect()

@@ -209,6 +209,7 @@ impl JobSite for Hands {
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
             ephemeral: false,
             park_idle: None,
+            rotates: false,
             pod: None,
         };
         match self.agent.create_for(&request, owner.uid, slice.member) {
@@ -278,12 +279,10 @@ impl JobSite for Hands {
     }
 
     async fn unpark(&self, slice: &JobSlice) -> Result<bool, UnparkFailure> {
-        let (unparked, of) = (slice.clone(), slice.clone());
-        let back = self.blocking(move |agent| agent.unpark_member(&unparked)).await;
-        back.map_err(|why| match self.agent.stage(&of) {
-            Ok(Some(ParkStage::Parked)) => UnparkFailure::Parked(why),
-            _ => UnparkFailure::OnItsWay(why),
-        })
+        let moved = slice.clone();
+        let back = self.blocking(move |agent| agent.unpark_member(&moved)).await;
+        let is_parked = self.agent.stage(slice).is_ok_and(|stage| stage == Some(ParkStage::Parked));
+        back.map_err(if is_parked { UnparkFailure::Parked } else { UnparkFailure::OnItsWay })
     }
 
     async fn ended(&self, process: ProcessId) {

@@ -31,6 +31,7 @@ mod ownership;
 mod parking;
 mod queue;
 mod recovery;
+mod rotation;
 mod sampler;
 mod serve;
 mod server;

@@ -157,7 +157,6 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
     let listed = ListedProcesses::on(agent, &runtime.gpus);
     // The driver lists none of a slice that is not on its GPUs, though they hold all that they were charged.
     let parked = agent.core().node.slice(&runtime.name).ok().and_then(|slice| slice.parked);
-    runtime.hold_requests(parked.is_some());
     let seated = runtime.regions.seated().into_iter().map(|(seat, id)| {
         let handle = Process::reopen(id).ok().map(Arc::new);
         if runtime.regions.were_lost() {
@@ -311,6 +310,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         parts,
         ephemeral: true,
         park_idle: None,
+        rotates: false,
         pod: None,
         job: None,
         owner_uid,

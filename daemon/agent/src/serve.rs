@@ -27,7 +27,7 @@ use crate::metrics::DaemonMetrics;
 use crate::operators::Operators;
 use crate::server::{GRACE, routes, server};
 use crate::sockets::{DaemonPaths, DaemonScope};
-use crate::{idle_parking, ownership, recovery, sampler, watchdog};
+use crate::{idle_parking, ownership, recovery, rotation, sampler, watchdog};
 use tranche_linux::{privileges, sealed, supervisor};
 use tranche_slices::worker::Worker;
 use tranche_telemetry::Telemetry;
@@ -92,6 +92,11 @@ pub enum StartError {
     Server(#[from] tonic::transport::Error),
 }
 
+/// Starts the tasks that park slices unasked.
+fn start_parking(agent: &Arc<Agent>) -> [JoinHandle<()>; 2] {
+    [tokio::spawn(idle_parking::run(Arc::clone(agent))), tokio::spawn(rotation::run(Arc::clone(agent)))]
+}
+
 /// Takes over existing slices, and serves at `door` until `stop` resolves.
 /// Slices and regions are left for the next daemon.
 ///
@@ -120,7 +125,7 @@ pub async fn serve(
         access::incoming(Arc::clone(&agent.gate), UnixListener::from_std(door).map_err(StartError::Door)?);
     finish_passages(&agent);
     let (jobs, working) = start_jobs(&agent, ended_jobs);
-    tasks.extend(working.into_iter().chain([tokio::spawn(idle_parking::run(Arc::clone(&agent)))]));
+    tasks.extend(working.into_iter().chain(start_parking(&agent)));
     let published = DaemonMetrics { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;

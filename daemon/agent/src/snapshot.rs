@@ -159,6 +159,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         tier_reason,
         ephemeral: slice.ephemeral,
         park_idle: slice.park_idle,
+        rotates: slice.rotates,
         pod: slice.pod.clone(),
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,

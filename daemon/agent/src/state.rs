@@ -90,6 +90,7 @@ pub(crate) mod tests {
             parked: None,
             ephemeral: true,
             park_idle: None,
+            rotates: false,
             pod: Some("default/train/main".parse().unwrap()),
             job: Some(MemberId { job: JobId(5), index: 6 }),
             owner_uid: 3,

@@ -113,7 +113,7 @@ pub enum Command {
 }
 
 /// Ids of the options that describe a new slice.
-const SIZE: [&str; 13] = [
+const SIZE: [&str; 14] = [
     "share",
     "memory",
     "compute",
@@ -125,6 +125,7 @@ const SIZE: [&str; 13] = [
     "mode",
     "gpu",
     "park_idle",
+    "rotate",
     "wait",
     "name",
 ];

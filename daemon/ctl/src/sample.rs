@@ -133,6 +133,7 @@ pub(crate) fn node() -> NodeView {
             SliceView {
                 ephemeral: true,
                 park_idle: None,
+                rotates: false,
                 processes: vec![trainer()],
                 compute_state: ComputeState::OverShare,
                 waits_for: Some("frac03".parse().unwrap()),
@@ -245,6 +246,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         tier_reason: "the daemon serves one user".into(),
         ephemeral: false,
         park_idle: None,
+        rotates: false,
         pod: None,
         owner_uid: 1000,
         created_unix_ms: 1_767_323_045_000,

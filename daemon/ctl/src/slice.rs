@@ -212,8 +212,9 @@ fn parking(slice: &SliceView, clock: Clock) -> Vec<(&'static str, String)> {
     let length = |time: IdleTime| when::length(u64::from(time.seconds()) * 1000);
     let idle = |time| format!("after {} without use of its GPUs, until its next call", length(time));
     let idle = slice.park_idle.map(|time| ("parks", idle(time)));
+    let rotates = slice.rotates.then(|| ("rotates", "with others that have no room beside it".into()));
     let stage = slice.parked.as_ref().map(|park| ("parked", parked(park, clock)));
-    idle.into_iter().chain(stage).collect()
+    idle.into_iter().chain(rotates).chain(stage).collect()
 }
 
 /// Stage of a slice that is not on its GPUs.

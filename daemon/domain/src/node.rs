@@ -8,6 +8,7 @@ mod outside;
 mod parking;
 mod refusal;
 mod resizing;
+mod rotating;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,6 +17,8 @@ use alloc::vec::Vec;
 use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
 use crate::jobs::MemberId;
+use crate::overcommit::Overcommit;
+use crate::park::Park;
 use crate::placement::{GpuRoom, MemoryDemand, PlacedPart};
 use crate::pod::PodContainer;
 use crate::request::{Resize, SliceRequest};
@@ -64,6 +67,8 @@ pub struct Node {
     cordons: BTreeMap<GpuUuid, Cordon>,
     /// GPUs that are kept for jobs; only their slices may take them.
     kept: KeptGpus,
+    /// Sum of caps that rotating slices may reach.
+    overcommit: Overcommit,
 }
 
 /// Parts of GPUs that are kept for jobs and for granted requests.
@@ -75,6 +80,23 @@ pub struct KeptGpus {
     pub starting: Vec<(MemberId, Vec<GpuUuid>, Permille)>,
 }
 
+/// Memory and compute of a GPU.
+type Amount = (Bytes, Permille);
+
+/// The sum of two amounts; compute beyond a whole GPU counts as a whole one.
+fn add(a: Amount, b: Amount) -> Amount {
+    (a.0.saturating_add(b.0), a.1.checked_add(b.1).unwrap_or(Permille::WHOLE))
+}
+
+/// Plan for a new slice.
+struct SlicePlan {
+    places: Vec<PlacedPart>,
+    compute: Permille,
+    limit: Permille,
+    /// True if it is parked until its first stay.
+    waits: bool,
+}
+
 impl Node {
     /// A node without slices.
     pub const fn new(gpus: Vec<Gpu>) -> Self {
@@ -84,6 +106,7 @@ impl Node {
             excess: BTreeMap::new(),
             cordons: BTreeMap::new(),
             kept: KeptGpus { parts: BTreeMap::new(), starting: Vec::new() },
+            overcommit: Overcommit::NONE,
         }
     }
 
@@ -102,14 +125,11 @@ impl Node {
         self.slices.get(name).ok_or_else(|| Refusal::Unknown(name.clone()))
     }
 
-    /// Memory and compute of a GPU that are not free: the caps, and what shrunk slices have yet to release.
+    /// Memory and compute of a GPU that are not free.
+    ///
+    /// The caps, what shrunk slices have yet to release, and the room that is kept for the stays of rotating slices.
     pub fn committed(&self, gpu: GpuUuid) -> (Bytes, Permille) {
-        let present = self.slices.values().filter(|slice| !slice.is_away());
-        let parts = present.filter_map(|slice| Some((slice, slice.part_of(gpu)?.cap)));
-        parts.fold((Bytes::ZERO, Permille::ZERO), |(memory, compute), (slice, cap)| {
-            let held = cap.saturating_add(self.excess(&slice.name, gpu));
-            (memory.saturating_add(held), compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE))
-        })
+        add(self.of_others(gpu), self.of_rotating(gpu))
     }
 
     /// Sets the memory that a slice holds beyond its cap on a GPU; returns whether that changed.
@@ -166,7 +186,7 @@ impl Node {
 
     /// Places and enters a slice.
     pub fn create(&mut self, request: &SliceRequest, origin: Origin) -> Result<&Slice, Refusal> {
-        let (places, compute, limit) = self.plan(request, origin.job.is_some())?;
+        let SlicePlan { places, compute, limit, waits } = self.plan(request, origin.job.is_some())?;
         let name = request.name.clone().unwrap_or_else(|| self.free_name());
         let slice = Slice {
             name: name.clone(),
@@ -179,8 +199,9 @@ impl Node {
             latency: request.latency,
             gang: request.gang.clone(),
             frozen: false,
-            parked: None,
+            parked: waits.then_some(Park::awaiting(origin.now_unix_ms)),
             ephemeral: request.ephemeral,
+            rotates: request.rotates,
             park_idle: request.park_idle,
             pod: request.pod.clone(),
             job: origin.job,
@@ -198,8 +219,8 @@ impl Node {
         }
         for part in &slice.parts {
             let stranded = |reason| Refusal::Stranded { name: slice.name.clone(), gpu: part.gpu, reason };
-            let room = self.rooms().into_iter().find(|room| room.uuid == part.gpu);
-            match room {
+            let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu);
+            match gpu.map(|gpu| if slice.rotates { self.room_now(gpu) } else { self.room(gpu) }) {
                 None => return Err(stranded("is not on this node any more")),
                 Some(room) if part.cap > room.free && !slice.is_away() => {
                     return Err(stranded("has less room than the slice was promised"));
@@ -271,8 +292,12 @@ impl Node {
     }
 
     fn room_beside(&self, gpu: &Gpu, kept: &BTreeMap<GpuUuid, Permille>) -> GpuRoom {
-        let room = self.room(gpu);
         let kept = kept.get(&gpu.uuid).copied().unwrap_or(Permille::ZERO);
+        Self::keeping(gpu, self.room(gpu), kept)
+    }
+
+    /// A room without a part that is kept for jobs.
+    fn keeping(gpu: &Gpu, room: GpuRoom, kept: Permille) -> GpuRoom {
         GpuRoom {
             free: room.free.saturating_sub(MemoryDemand::Share(kept).on(gpu.capacity)),
             free_compute: room.free_compute.saturating_sub(kept),
@@ -282,7 +307,10 @@ impl Node {
     }
 
     fn room(&self, gpu: &Gpu) -> GpuRoom {
-        let (memory, compute) = self.committed(gpu.uuid);
+        self.room_without(gpu, self.committed(gpu.uuid))
+    }
+
+    fn room_without(&self, gpu: &Gpu, (memory, compute): Amount) -> GpuRoom {
         GpuRoom {
             index: gpu.index,
             uuid: gpu.uuid,
@@ -297,20 +325,20 @@ impl Node {
         }
     }
 
-    /// Places for a request, with its compute request and limit.
-    fn plan(
-        &self,
-        request: &SliceRequest,
-        is_job: bool,
-    ) -> Result<(Vec<PlacedPart>, Permille, Permille), Refusal> {
+    /// Plan for a request.
+    fn plan(&self, request: &SliceRequest, is_job: bool) -> Result<SlicePlan, Refusal> {
         if let Some(name) = request.name.as_ref().filter(|name| self.slices.contains_key(*name)) {
             return Err(Refusal::Exists(name.clone()));
         }
         let demand = demand(request)?;
-        let places = self.place(request, demand, &self.rooms_for(is_job))?;
+        let (places, waits) = if request.rotates {
+            self.place_rotating(request, demand)?
+        } else {
+            (self.place(request, demand, &self.rooms_for(is_job))?, false)
+        };
         let compute = places.first().map_or(Permille::ZERO, |place| place.compute);
         let limit = limit(request.mode, compute, request.limit, Permille::WHOLE)?;
-        Ok((places, compute, limit))
+        Ok(SlicePlan { places, compute, limit, waits })
     }
 
     /// `slice-N` with the lowest free number.
@@ -323,4 +351,4 @@ impl Node {
 
 #[cfg(test)]
 #[path = "node_tests.rs"]
-mod tests;
+pub(crate) mod tests;

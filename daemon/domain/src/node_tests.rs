@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const ORIGIN: Origin = Origin { uid: 1000, now_unix_ms: 5, job: None };
 
-pub(super) fn node(gpus: u32) -> Node {
+pub(crate) fn node(gpus: u32) -> Node {
     let gpu = |index: u32| Gpu {
         index,
         uuid: GpuUuid::from_bytes(u128::from(index).to_be_bytes()),
@@ -21,7 +21,7 @@ pub(super) fn node(gpus: u32) -> Node {
     Node::new((0..gpus).map(gpu).collect())
 }
 
-pub(super) fn request(share: &str) -> SliceRequest {
+pub(crate) fn request(share: &str) -> SliceRequest {
     SliceRequest {
         name: None,
         share: share.parse().unwrap(),
@@ -36,6 +36,7 @@ pub(super) fn request(share: &str) -> SliceRequest {
         gpus: vec![],
         ephemeral: false,
         park_idle: None,
+        rotates: false,
         pod: None,
     }
 }
@@ -44,7 +45,7 @@ fn permille(share: u32) -> Permille {
     Permille::try_from(share).unwrap()
 }
 
-pub(super) fn name(text: &str) -> SliceName {
+pub(crate) fn name(text: &str) -> SliceName {
     text.parse().unwrap()
 }
 

@@ -178,6 +178,8 @@ pub struct SliceRequest {
     pub ephemeral: bool,
     /// Time without use of its GPUs after which it is parked until its next call, if any.
     pub park_idle: Option<IdleTime>,
+    /// True if it may be created without room: it is parked while others that rotate have their stay.
+    pub rotates: bool,
     /// The pod that the slice is for, if known.
     pub pod: Option<PodContainer>,
 }

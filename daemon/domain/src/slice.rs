@@ -58,6 +58,9 @@ pub struct Slice {
     /// Time without use of its GPUs after which it is parked until its next call, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub park_idle: Option<IdleTime>,
+    /// True if it is parked while others of its GPUs that rotate have their stay.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub rotates: bool,
     /// The pod that the slice is for, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodContainer>,

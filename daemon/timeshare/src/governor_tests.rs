@@ -64,6 +64,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         parked: None,
         ephemeral: false,
         park_idle: None,
+        rotates: false,
         pod: None,
         job: None,
         owner_uid: 0,

@@ -195,6 +195,7 @@ impl ClaimPart {
             gpus: self.gpus.iter().copied().map(GpuSelector::Uuid).collect(),
             ephemeral: false,
             park_idle: None,
+            rotates: false,
             pod: None,
         }
     }

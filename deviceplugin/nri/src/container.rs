@@ -103,6 +103,7 @@ pub(crate) fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) 
         gpus: wanted.gpus,
         ephemeral: false,
         park_idle: None,
+        rotates: false,
         pod: Some(pod),
     }
 }

@@ -71,6 +71,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
             ephemeral: wire.ephemeral,
             park_idle: wire.park_idle_s.map(TryInto::try_into).transpose()?,
+            rotates: wire.rotates,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
         })
     }
@@ -89,6 +90,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             wait_ms: 0,
             ephemeral: request.ephemeral,
             park_idle_s: request.park_idle.map(Into::into),
+            rotates: request.rotates,
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
             latency_us: request.latency.map(Latency::micros),
@@ -151,6 +153,7 @@ mod tests {
             gpus: ["1", "2"].map(|gpu| gpu.parse().unwrap()).into(),
             ephemeral: true,
             park_idle: IdleTime::try_from(900).ok(),
+            rotates: true,
             pod: Some(PodContainer { uid: Some("7-a".parse().unwrap()), .."n/p.q/c".parse().unwrap() }),
         }
     }

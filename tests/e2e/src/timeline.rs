@@ -40,6 +40,21 @@ impl Timeline {
         Duration::from_nanos(self.stretches.iter().map(|stretch| stretch.to - stretch.from).sum())
     }
 
+    /// Processes that had the GPU one after the other: pid, from and until. A process that has it twice without another in between
+    /// has it once.
+    pub fn stays(&self) -> Vec<(u32, u64, u64)> {
+        let mut stays: Vec<(u32, u64, u64)> = Vec::new();
+        let mut stretches: Vec<&Stretch> = self.stretches.iter().collect();
+        stretches.sort_by_key(|stretch| stretch.from);
+        for stretch in stretches {
+            match stays.last_mut() {
+                Some((pid, _, until)) if *pid == stretch.pid => *until = stretch.to,
+                _ => stays.push((stretch.pid, stretch.from, stretch.to)),
+            }
+        }
+        stays
+    }
+
     /// Part of the time from `from` to `to` in which these processes ran, in percent.
     pub fn percent(&self, pids: &[u32], from: u64, to: u64) -> f64 {
         let ours = self.stretches.iter().filter(|stretch| pids.contains(&stretch.pid));
@@ -91,6 +106,7 @@ mod tests {
     fn a_log_is_read_and_measured() {
         let timeline = Timeline::read("0\t7\t1\t100\t200\n0\t8\t2\t200\t250\n0\t7\t1\t300\t400\n");
         assert_eq!(timeline.end(), 400);
+        assert_eq!(timeline.stays(), [(7, 100, 200), (8, 200, 250), (7, 300, 400)]);
         assert!((timeline.percent(&[7], 0, 400) - 50.0).abs() < 1e-9);
         assert!((timeline.percent(&[7, 8], 150, 250) - 100.0).abs() < 1e-9);
         let (ran, part) = timeline.share(&[8], 150, 325);

@@ -105,6 +105,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,
         park_idle: None,
+        rotates: false,
         pod: None,
     })
 }

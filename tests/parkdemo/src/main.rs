@@ -3,6 +3,7 @@
 
 mod curves;
 mod measure;
+mod rotate;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,9 @@ struct Command {
     /// Measure the times to park and to return, by memory
     #[arg(long)]
     measure: bool,
+    /// Measure the shares of slices that rotate, and their stays
+    #[arg(long, conflicts_with = "measure")]
+    rotate: bool,
     /// File for a drawing of device and host memory over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -55,7 +59,10 @@ fn main() -> ExitCode {
 }
 
 fn play(command: &Command) -> io::Result<bool> {
-    let node = Node::with_driver("v100x8", DRIVER);
+    let mut node = Node::with_driver("v100x8", DRIVER);
+    if command.rotate {
+        return rotate::run(&mut node, command.report.as_deref());
+    }
     if command.measure {
         return measure::run(&node, command.report.as_deref());
     }

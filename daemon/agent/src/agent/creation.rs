@@ -165,6 +165,7 @@ impl Agent {
             &parts,
             deadline,
         ));
+        runtime.hold_requests(slice.parked.is_some());
         self.governor.admit(slice, &runtime).map_err(|cause| RequestFailure::regions(&slice.name, cause))?;
         self.telemetry.counters.slice_began(&slice.name);
         let usage = self.layout.slice(&slice.name).join(regions::USAGE);

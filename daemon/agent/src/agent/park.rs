@@ -16,6 +16,7 @@ use tranche_parkworker::WorkerError;
 use tranche_shm::crash::point;
 use tranche_slices::slice_runtime::{Candidate, SliceRuntime};
 
+use super::park_unasked::own_actor;
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::audit;
@@ -34,6 +35,7 @@ impl Agent {
         let moving = self.parking.begin(name)?;
         self.can_checkpoint(name)?;
         self.park_begun(&moving, caller.actor(), false)
+            .map(|bytes| self.tell_parked(name, caller.actor(), bytes))
     }
 
     /// The quota scheduler decides about the slices of jobs.
@@ -49,23 +51,35 @@ impl Agent {
         self.return_to_gpus(&runtime)
     }
 
-    /// Parks a slice that is reserved for it.
+    /// Records that a slice was parked.
+    pub(super) fn tell_parked(&self, name: &SliceName, actor: Actor, bytes: Bytes) {
+        let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
+        let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
+        self.telemetry.events.record(parked.asked_by(actor));
+    }
+
+    /// Parks a slice that is reserved for it. Returns the bytes in host memory; records a failure alone.
     pub(super) fn park_begun(
         &self,
         moving: &Moving<'_>,
         actor: Actor,
         wakes: bool,
-    ) -> Result<(), RequestFailure> {
-        let name = moving.slice();
-        let (runtime, loads) = self.intend(name, wakes)?;
+    ) -> Result<Bytes, RequestFailure> {
+        let intended = self.intend(moving.slice(), wakes)?;
+        self.park_intended(intended, actor)
+    }
+
+    fn park_intended(
+        &self,
+        (runtime, loads): (Arc<SliceRuntime>, Loads),
+        actor: Actor,
+    ) -> Result<Bytes, RequestFailure> {
+        let name = &runtime.name;
         let parked = self.leave(&runtime, loads);
         match parked {
             Ok(bytes) => {
-                let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
-                let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
-                self.telemetry.events.record(parked.asked_by(actor));
                 self.notify_capacity();
-                Ok(())
+                Ok(bytes)
             }
             Err(failure) => {
                 let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(name);
@@ -74,6 +88,19 @@ impl Agent {
                 Err(failure)
             }
         }
+    }
+
+    /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory. Stays have no
+    /// events, but one that cannot end has.
+    pub(crate) fn park_for_another(&self, name: &SliceName) -> Result<Bytes, RequestFailure> {
+        let moving = self.parking.begin(name)?;
+        let intended = self.can_checkpoint(name).and_then(|_| self.intend(moving.slice(), true));
+        let intended = intended.inspect_err(|failure| {
+            let stays = format!("it stays while others wait for its part: {failure}");
+            let stays = Happening::new(EventKind::ParkFailed, stays).of(name);
+            self.telemetry.events.record(stays.asked_by(own_actor()));
+        })?;
+        self.park_intended(intended, own_actor())
     }
 
     /// Checks that the driver has the calls and returns a state for each process of a slice.

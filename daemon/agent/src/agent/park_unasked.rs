@@ -34,7 +34,9 @@ impl Agent {
         if !self.can_checkpoint(name)? {
             return Err(ParkFailure::NothingThere(name.clone()).into());
         }
-        self.park_begun(&moving, own_actor(), false)
+        let bytes = self.park_begun(&moving, own_actor(), false)?;
+        self.tell_parked(name, own_actor(), bytes);
+        Ok(())
     }
 
     /// Parks an idle slice until its next call, as [`Agent::park`]. Refuses one whose processes do not use a GPU.
@@ -43,7 +45,18 @@ impl Agent {
         if !self.can_checkpoint(name)? {
             return Err(ParkFailure::NothingThere(name.clone()).into());
         }
-        self.park_begun(&moving, own_actor(), true)
+        let bytes = self.park_begun(&moving, own_actor(), true)?;
+        self.tell_parked(name, own_actor(), bytes);
+        Ok(())
+    }
+
+    /// Brings a rotating slice back for a stay.
+    pub(crate) fn unpark_for_stay(&self, name: &SliceName) -> Result<(), RequestFailure> {
+        let _moving = self.parking.begin(name)?;
+        if self.core().node.slice(name)?.parked.is_none_or(|park| !park.wakes) {
+            return Ok(());
+        }
+        self.bring_back(name)
     }
 
     /// Brings a slice back that was parked for its idleness, as [`Agent::unpark`].
@@ -99,6 +112,6 @@ impl Agent {
 }
 
 /// The daemon as the cause of an event.
-fn own_actor() -> Actor {
+pub(super) fn own_actor() -> Actor {
     actor_of(geteuid().as_raw())
 }

@@ -55,6 +55,7 @@ fn only_live_keys_are_copied() {
         over_cap: OverCapPolicy::Kill,
         over_cap_grace_s: 5,
         park_memory_mib: Some(5),
+        memory_overcommit: Overcommit::try_from(1.5).unwrap(),
         preemption: PreemptionPolicy::Park,
         idle_after_s: 6,
         violations: ViolationsPolicy::Kill,
@@ -83,7 +84,7 @@ fn only_live_keys_are_copied() {
 }
 
 #[test]
-fn ten_keys_are_live() {
+fn eleven_keys_are_live() {
     let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
     let known = [
         "connections_per_user",
@@ -92,6 +93,7 @@ fn ten_keys_are_live() {
         "over_cap",
         "over_cap_grace_s",
         "park_memory_mib",
+        "memory_overcommit",
         "preemption",
         "idle_after_s",
         "fault_quiet_s",

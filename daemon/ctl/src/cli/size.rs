@@ -48,6 +48,9 @@ pub struct SizeArgs {
     /// Idle time after which the slice is parked, such as 15m; it returns at the next call of its programs
     #[arg(long, value_name = "DURATION", value_parser = quantity::idle_time)]
     pub park_idle: Option<IdleTime>,
+    /// Rotate: without room beside other rotating slices, have stays on the GPU in turn with them
+    #[arg(long)]
+    pub rotate: bool,
     /// Longest wait for room, such as 30s or 5m
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub wait: Option<Duration>,
@@ -68,6 +71,7 @@ impl SizeArgs {
             mode: Mode::Fair,
             gpu: Vec::new(),
             park_idle: None,
+            rotate: false,
             wait: None,
         }
     }
@@ -93,6 +97,7 @@ impl SizeArgs {
             gpus: self.gpu.clone(),
             ephemeral: false,
             park_idle: self.park_idle,
+            rotates: self.rotate,
             pod: None,
         }
     }

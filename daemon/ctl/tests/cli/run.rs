@@ -64,6 +64,7 @@ fn every_option_reaches_the_daemon() {
             wait_ms: 0,
             ephemeral: true,
             park_idle_s: None,
+            rotates: false,
             limit_permille: Some(600),
             priority: -9,
             pod: None,

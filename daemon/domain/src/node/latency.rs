@@ -109,6 +109,7 @@ mod tests {
             gpus: Vec::new(),
             ephemeral: false,
             park_idle: None,
+            rotates: false,
             pod: None,
         }
     }

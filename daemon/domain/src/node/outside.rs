@@ -12,7 +12,7 @@ use crate::slice::{Part, Slice};
 use crate::units::Bytes;
 
 impl Node {
-    /// The GPUs as the quota scheduler uses them. Slices of pods, and of other jobs than these members', are
+    /// The GPUs as the quota scheduler uses them. Slices of pods, of other jobs than these members', and rotating ones are
     /// unavailable, and so is a GPU that takes no slices. Users' slices are in [`Node::user_slices`].
     pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         let gpu = |gpu: &super::Gpu| PoolGpu {
@@ -34,7 +34,8 @@ impl Node {
 
     /// Slices of users that no job and no pod owns.
     pub fn user_slices(&self) -> Vec<UserSlice> {
-        let slices = self.slices.values().filter(|slice| is_users(slice) && !slice.is_away());
+        let slices =
+            self.slices.values().filter(|slice| is_users(slice) && !slice.is_away() && !slice.rotates);
         let of = |slice: &Slice| UserSlice {
             name: slice.name.clone(),
             owner_uid: slice.owner_uid,
@@ -77,8 +78,9 @@ impl Node {
     /// Part of a GPU that slices take which are neither these members' nor users'.
     fn outside(&self, gpu: GpuUuid, capacity: Bytes, members: &BTreeSet<MemberId>) -> MilliGpus {
         let present = self.slices.values().filter(|slice| !slice.is_away());
-        let others = present.filter(|slice| !is_of(slice.job, members) && !is_users(slice));
-        self.taken(others, gpu, capacity)
+        let others = present.filter(|slice| !is_of(slice.job, members) && !is_users(slice) && !slice.rotates);
+        let taken = self.taken(others, gpu, capacity).get() + self.rotating_part(gpu, capacity).get();
+        MilliGpus::new(taken.min(MilliGpus::ONE.get()))
     }
 
     /// The larger of the memory and compute fractions that slices take of a GPU.
@@ -140,6 +142,7 @@ mod tests {
             gpus: vec![],
             ephemeral: false,
             park_idle: None,
+            rotates: false,
             pod,
         }
     }

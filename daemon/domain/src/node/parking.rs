@@ -3,6 +3,8 @@
 //! Law: the memory and compute of a slice are free for others only while none of its processes can hold device memory,
 //! and they are committed again before the first of them is restored.
 
+use alloc::collections::BTreeMap;
+
 use super::{Node, Refusal};
 use crate::id::SliceName;
 use crate::park::{Park, ParkStage};
@@ -73,11 +75,14 @@ impl Node {
     }
 
     /// Checks that every GPU of a parked slice has room for it.
-    fn room_to_return(&self, slice: &Slice) -> Result<(), Refusal> {
-        let rooms = self.rooms_for(slice.job.is_some());
+    pub(super) fn room_to_return(&self, slice: &Slice) -> Result<(), Refusal> {
+        let kept = if slice.job.is_some() { BTreeMap::new() } else { self.kept_now() };
         for Part { gpu, cap } in &slice.parts {
             let name = slice.name.clone();
-            let Some(room) = rooms.iter().find(|room| room.uuid == *gpu) else {
+            let known = self.gpus.iter().find(|known| known.uuid == *gpu);
+            // What is kept for rotating slices is for their return.
+            let room = |gpu| if slice.rotates { self.room_now(gpu) } else { self.room_beside(gpu, &kept) };
+            let Some(room) = known.map(room) else {
                 return Err(Refusal::Stranded { name, gpu: *gpu, reason: "is not on this node any more" });
             };
             if room.obstacle.is_some() || room.cordon.is_some() {

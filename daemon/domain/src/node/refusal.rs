@@ -2,6 +2,7 @@
 
 use crate::compute::Latency;
 use crate::id::{GpuUuid, SliceName};
+use crate::overcommit::Overcommit;
 use crate::park::ParkStage;
 use crate::placement::{Ever, Unplaceable};
 use crate::units::{Bytes, Permille};
@@ -131,6 +132,23 @@ pub enum Refusal {
         /// Free compute of the GPU.
         free_compute: Permille,
     },
+    /// No slice rotates on this node.
+    #[error(
+        "slices of this node do not rotate: `memory_overcommit` in its configuration is 1; leave out --rotate, or have \
+         the administrator raise it"
+    )]
+    NoRotation,
+    /// A rotating slice has no place.
+    #[error(
+        "{why}; with --rotate the caps of a GPU's slices may reach {overcommit} times its memory (`memory_overcommit`), \
+         beside what does not rotate"
+    )]
+    NoRoomToRotate {
+        /// Reason for which it cannot be placed.
+        why: Unplaceable,
+        /// The overcommit of the node.
+        overcommit: Overcommit,
+    },
     /// A restored slice's GPU is absent, or smaller than before.
     #[error("slice {name} cannot be served: its GPU {gpu} {reason}")]
     Stranded {
@@ -147,8 +165,12 @@ impl Refusal {
     /// Tests if the same request can succeed later without a change to it.
     pub const fn may_pass(&self) -> bool {
         match self {
-            Self::Unplaceable(Unplaceable::NoRoom { ever, .. }) => !matches!(ever, Ever::Never),
-            Self::Unplaceable(Unplaceable::Cordoned { .. }) | Self::Latency { .. } => true,
+            Self::Unplaceable(why) | Self::NoRoomToRotate { why, .. } => match why {
+                Unplaceable::NoRoom { ever, .. } => !matches!(ever, Ever::Never),
+                Unplaceable::Cordoned { .. } => true,
+                _ => false,
+            },
+            Self::Latency { .. } => true,
             Self::NoRoomToReturn { .. } => true,
             _ => false,
         }

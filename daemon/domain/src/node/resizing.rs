@@ -67,7 +67,11 @@ impl Node {
         let name = &slice.name;
         let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
         let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
-        let room = if slice.job.is_some() { self.room(gpu) } else { self.room_beside(gpu, &self.kept_now()) };
+        let room = match slice {
+            Slice { rotates: true, .. } => self.room_within(gpu),
+            Slice { job: Some(_), .. } => self.room(gpu),
+            _ => self.room_beside(gpu, &self.kept_now()),
+        };
         let most_memory = room.free.saturating_add(part.cap).saturating_add(self.excess(name, gpu.uuid));
         let most_compute = room.free_compute.checked_add(slice.compute).unwrap_or(Permille::WHOLE);
         let memory = memory.map_or(part.cap, |memory| memory.on(gpu.capacity));

@@ -237,3 +237,35 @@ fn program_that_starts_in_a_parked_slice_waits_until_it_is_back() {
     }
     assert_eq!(first.number(&format!("sum {piece}")), Ok(sum));
 }
+
+#[test]
+fn slices_without_room_have_their_stays_in_turn() {
+    let mut node = Node::with_driver("v100x8", "580");
+    let create = |name| ["slice", "create", name, "-g", "0.6", "--gpu", "0", "--rotate"];
+    node.tranche(&create("a")).refused(1, &["do not rotate", "memory_overcommit"]);
+    node.configure("memory_overcommit = 1.8");
+    node.tranche(&["config", "reload"]).success();
+    let names = ["a", "b", "c"];
+    for name in names {
+        node.tranche(&create(name)).success();
+    }
+    node.tranche(&create("d")).refused(1, &["no room", "1.8 times"]);
+    assert!(node.tranche(&["slice", "show", "b"]).success().contains("rotates"));
+
+    // Each begins only once it has its first stay.
+    let mut tenants = [0, 1, 2].map(|index| holder(&node, &["--slice", names[index]], index as u64 + 20));
+    let pids = tenants.each_mut().map(|(tenant, ..)| tenant.pid());
+    for round in 0..2 {
+        for (tenant, piece, sum) in &mut tenants {
+            assert_eq!(tenant.number(&format!("sum {piece}")), Ok(*sum), "round {round}");
+            let device = node.device();
+            let there = pids.iter().filter(|pid| device.held_by(0, &[**pid]) > Bytes::ZERO);
+            assert!(there.count() <= 1, "one is there at a time");
+        }
+        node.kill_daemon();
+        node.start_daemon();
+    }
+    // What does not rotate has what the largest of them leaves.
+    node.tranche(&["slice", "create", "fixed", "-g", "0.5", "--gpu", "0"]).refused(1, &["no room"]);
+    node.tranche(&["slice", "create", "fixed", "-g", "0.4", "--gpu", "0"]).success();
+}

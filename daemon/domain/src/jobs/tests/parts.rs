@@ -201,6 +201,7 @@ fn request(
         gpus,
         ephemeral: false,
         park_idle: None,
+        rotates: false,
         pod: None,
     }
 }
