@@ -11,6 +11,8 @@ use tranche_domain::slice::Slice;
 use tranche_slices::slice_runtime::SliceRuntime;
 
 use crate::agent::Agent;
+use crate::failure::RequestFailure;
+use crate::parking::ParkFailure;
 
 /// Interval of looking, where a slice rotates.
 const LOOK: Duration = Duration::from_millis(20);
@@ -18,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_secs(1);
 /// Pause after a slice could not be parked.
 const STAYS: Duration = Duration::from_secs(30);
-/// Pause after a slice could not return.
+/// Pause after a slice could not return, or was about to be parked by another request.
 const WAITS: Duration = Duration::from_millis(500);
 
 /// Stays, and the slices that are on their way at present.
@@ -86,7 +88,9 @@ impl Rotator {
             Ok(bytes) => locked(&self.rotation).left(bytes, begun.elapsed()),
             Err(failure) => {
                 tracing::debug!(slice = %name, %failure, "it stays on its GPUs though its stay is over");
-                locked(&self.rotation).leave_alone(name, self.begun.elapsed() + STAYS);
+                let is_busy = matches!(failure, RequestFailure::Park(ParkFailure::InProgress(_)));
+                let pause = if is_busy { WAITS } else { STAYS };
+                locked(&self.rotation).leave_alone(name, self.begun.elapsed() + pause);
                 return false;
             }
         }

@@ -228,6 +228,8 @@ async fn watch<S: JobSite>(
 ) -> Run {
     if let Some(shepherd) = shepherd {
         attend(controller, known, shepherd).await;
+        // A return that was repeated until the member's end leaves none behind.
+        controller.site.clear_condition(JobCondition::NotStarted(known.slice.name.clone()));
     }
     StatusContent::read(&controller.folders.attempt(known.attempt)).run()
 }

@@ -5,11 +5,11 @@
 
 use alloc::collections::BTreeMap;
 
-use super::{Node, Refusal};
+use super::{Gpu, Node, Refusal};
 use crate::id::SliceName;
 use crate::park::{Park, ParkStage};
 use crate::slice::{Part, Slice};
-use crate::units::Bytes;
+use crate::units::{Bytes, Permille};
 
 impl Node {
     /// Host memory that is set aside for slices that are parked, or on their way.
@@ -80,8 +80,15 @@ impl Node {
         for Part { gpu, cap } in &slice.parts {
             let name = slice.name.clone();
             let known = self.gpus.iter().find(|known| known.uuid == *gpu);
-            // What is kept for rotating slices is for their return.
-            let room = |gpu| if slice.rotates { self.room_now(gpu) } else { self.room_beside(gpu, &kept) };
+            // The room of the largest rotating slice is kept for its return; what is kept for jobs lies beside it.
+            let room = |gpu: &Gpu| match slice.rotates {
+                true => Self::keeping(
+                    gpu,
+                    self.room_now(gpu),
+                    kept.get(&gpu.uuid).copied().unwrap_or(Permille::ZERO),
+                ),
+                false => self.room_beside(gpu, &kept),
+            };
             let Some(room) = known.map(room) else {
                 return Err(Refusal::Stranded { name, gpu: *gpu, reason: "is not on this node any more" });
             };

@@ -68,7 +68,10 @@ impl Node {
         let stranded = Refusal::Stranded { name: name.clone(), gpu: part.gpu, reason: "is gone" };
         let gpu = self.gpus.iter().find(|gpu| gpu.uuid == part.gpu).ok_or(stranded)?;
         let room = match slice {
-            Slice { rotates: true, .. } => self.room_within(gpu),
+            Slice { rotates: true, .. } => {
+                let kept = self.kept_now().get(&gpu.uuid).copied().unwrap_or(Permille::ZERO);
+                Self::keeping(gpu, self.room_within(gpu), kept)
+            }
             Slice { job: Some(_), .. } => self.room(gpu),
             _ => self.room_beside(gpu, &self.kept_now()),
         };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::compute::Latency;
 use crate::id::SliceName;
 use crate::node::tests::{name, node, request};
-use crate::node::{Node, Origin, Refusal};
+use crate::node::{KeptGpus, Node, Origin, Refusal};
 use crate::overcommit::Overcommit;
 use crate::request::{Fraction, Resize, SliceRequest};
 use crate::units::Bytes;
@@ -69,6 +69,24 @@ fn room_for_the_largest_is_kept_while_none_is_there() {
     assert_eq!(node.committed(gpu).0, Bytes::mib(22757 + 9753), "not 0.7 and 0.5");
     let grown = Resize { fraction: Fraction::try_from(800).ok(), ..Resize::default() };
     assert!(matches!(node.resize(&small.name, grown), Err(Refusal::CannotGrow { .. })));
+}
+
+#[test]
+fn part_kept_for_a_job_is_no_room_for_a_return_or_growth() {
+    let mut node = overcommitted(2.0);
+    let gpu = node.gpus()[0].uuid;
+    let first = node.create(&rotating("0.3"), ORIGIN).unwrap().name.clone();
+    let second = node.create(&rotating("0.3"), ORIGIN).unwrap().name.clone();
+    node.begin_parking(&second, Bytes::mib(1), BUDGET, 1, true).unwrap();
+    node.finish_parking(&second).unwrap();
+    let kept = [(gpu, 600.try_into().unwrap())].into();
+    node.set_kept(KeptGpus { parts: kept, ..KeptGpus::default() });
+    assert!(!node.may_return(&second));
+    let grown = Resize { fraction: Fraction::try_from(450).ok(), ..Resize::default() };
+    assert!(matches!(node.resize(&first, grown), Err(Refusal::CannotGrow { .. })));
+    node.begin_parking(&first, Bytes::mib(1), BUDGET, 1, true).unwrap();
+    node.finish_parking(&first).unwrap();
+    assert!(node.may_return(&second), "its stay is beside the job's part");
 }
 
 #[test]
