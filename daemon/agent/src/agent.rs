@@ -7,6 +7,7 @@ mod cordon;
 mod creation;
 mod deletion;
 mod drain;
+mod ending;
 mod notices;
 mod park;
 mod park_unasked;

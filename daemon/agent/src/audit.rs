@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tranche_domain::event::EventKind;
+use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::slice::ProcessId;
 use tranche_domain::truth::{CALM, Finding};
@@ -20,7 +20,7 @@ use tranche_inventory::InventoryError;
 
 use crate::agent::Agent;
 use crate::gpu_users::GpuUserKind;
-use crate::parking::ParkFailure;
+use crate::parking::{EndedProcesses, ParkFailure};
 use attribution::{Attribution, ProcessOwner};
 use observation::Since;
 use tranche_linux::process::Process;
@@ -115,7 +115,7 @@ fn jittered(time: Duration) -> Duration {
 }
 
 /// One audit. Queries the driver, and so may block.
-fn audit_once(agent: &Agent, mut since: Since) -> (Since, Duration) {
+fn audit_once(agent: &Arc<Agent>, mut since: Since) -> (Since, Duration) {
     let audit = &agent.audit;
     let observed = observation::observe(agent, audit.refuses_foreign, &mut since);
     let outcome = audit.findings().truth.look(&observed, audit.begun.elapsed());
@@ -156,36 +156,52 @@ fn charge(agent: &Agent, finding: &Finding) {
     }
 }
 
-fn kill(agent: &Agent, condemned: &[Finding]) {
+fn kill(agent: &Arc<Agent>, condemned: &[Finding]) {
     let targets: BTreeMap<ProcessId, &Finding> =
         condemned.iter().filter_map(|finding| Some((finding.who?, finding))).collect();
     for (who, finding) in &targets {
         if agent.audit.findings().killed.contains(who) {
             continue;
         }
+        let (who, told) = (*who, finding.told_killed());
         // By start time as well: the pid may have been reused.
-        match Process::reopen(*who).and_then(|process| process.kill()) {
-            Ok(()) => agent.telemetry.events.record(finding.told_killed()),
+        let kill = move |agent: &Agent| match Process::reopen(who).and_then(|process| process.kill()) {
+            Ok(()) => agent.telemetry.events.record(told),
             Err(error) => tracing::info!(pid = %who.pid, %error, "who was to be killed could not be"),
+        };
+        let has_begun = match &finding.subject.slice {
+            Some(slice) => agent.end_processes(slice, EndedProcesses::One(who), kill),
+            None => {
+                kill(agent);
+                true
+            }
+        };
+        if has_begun {
+            agent.audit.findings().killed.insert(who);
         }
-        agent.audit.findings().killed.insert(*who);
     }
     agent.audit.findings().killed.retain(|who| targets.contains_key(who));
 }
 
 /// Kills every process of a slice: attached ones, roots and their descendants, or all in its container. The job
 /// runner of a job's slice is spared, because it reports the outcome of the job.
-fn end(agent: &Agent, name: &SliceName, last: &Finding) {
+fn end(agent: &Arc<Agent>, name: &SliceName, last: &Finding) {
     let core = agent.core();
     let (Some(runtime), Ok(slice)) = (core.live.get(name).cloned(), core.node.slice(name)) else { return };
     let is_job = slice.job.is_some();
     drop(core);
+    let told = last.told_ended();
+    agent.end_processes(name, EndedProcesses::All, move |agent| kill_all(agent, &runtime, is_job, told));
+}
+
+fn kill_all(agent: &Agent, runtime: &Arc<SliceRuntime>, is_job: bool, told: Happening) {
+    let name = &runtime.name;
     let roots = runtime.occupants().roots;
     let spared = |id: &ProcessId| is_job && roots.contains(id);
     // Processes started meanwhile are found by the next pass.
     let mut killed = BTreeSet::new();
     for _ in 0..KILL_PASSES {
-        let its = Attribution::of(&agent.runtimes()).all_of(&runtime);
+        let its = Attribution::of(&agent.runtimes()).all_of(runtime);
         let left: Vec<_> = its.into_iter().filter(|id| !spared(id) && !killed.contains(id)).collect();
         if left.is_empty() {
             break;
@@ -198,6 +214,6 @@ fn end(agent: &Agent, name: &SliceName, last: &Finding) {
         }
     }
     if !killed.is_empty() {
-        agent.telemetry.events.record(last.told_ended());
+        agent.telemetry.events.record(told);
     }
 }

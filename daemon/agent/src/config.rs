@@ -16,6 +16,7 @@ use std::time::Duration;
 use nix::unistd::Group as SystemGroup;
 use serde::{Deserialize, Serialize};
 use tranche_config::Keys;
+use tranche_domain::driver_release::DriverRelease;
 use tranche_domain::overcommit::Overcommit;
 use tranche_domain::truth::ViolationPolicy;
 use tranche_domain::units::Bytes;
@@ -101,6 +102,12 @@ settings! {
     ///
     /// Default: half of the node's memory. Parking moves the device memory of a slice's processes to host memory.
     live park_memory_mib: Option<u64> = None, "65536";
+
+    /// Drivers with which nothing is parked, by the numbers with which their versions begin.
+    ///
+    /// With 595.71.05 the end of a restored process took its host down, and no later release of that branch is known to be better. Add others
+    /// where parking fails; `[]` trusts all.
+    live park_refused_drivers: Vec<DriverRelease> = DriverRelease::known_to_hang();
 
     /// Multiple of a GPU's memory that the caps of its slices may reach, 1 to 16.
     ///
@@ -259,6 +266,7 @@ impl Config {
     /// Budget and policy of parking; the budget is half of the node's memory by default.
     pub(crate) fn park_terms(&self) -> ParkTerms {
         ParkTerms {
+            refused: self.park_refused_drivers.clone(),
             budget: self.park_memory_mib.map_or_else(default_budget, Bytes::mib),
             preemption: match self.preemption {
                 PreemptionPolicy::Stop => Preemption::Stop,

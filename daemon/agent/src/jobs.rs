@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, TerminationPolicy, UserSlice};
+use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserSlice};
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
 use tranche_domain::request::{ComputeMode, SliceRequest};
@@ -157,34 +157,7 @@ impl JobSite for Hands {
     }
 
     async fn end_user_slice(&self, slice: &UserSlice, reason: String) {
-        let name = &slice.name;
-        let is_here = |core: &Core| {
-            let found = core.slice(name).ok();
-            found.is_some_and(|found| found.job.is_none() && found.created_unix_ms == slice.created_unix_ms)
-        };
-        let runtime = Some(self.agent.core())
-            .filter(|core| is_here(core))
-            .and_then(|core| core.live.get(name).cloned());
-        let preempted = Happening::new(EventKind::SlicePreempted, reason).of(name);
-        self.agent.telemetry.events.record(preempted);
-        if let Some(runtime) = runtime {
-            runtime.terminate_all();
-            let deadline = tokio::time::Instant::now() + TerminationPolicy::DEFAULT.grace;
-            while !runtime.is_deserted() && tokio::time::Instant::now() < deadline {
-                // Bounded: a process may leave between the check and the wait.
-                let _ = tokio::time::timeout(Duration::from_millis(20), runtime.left.notified()).await;
-            }
-        }
-        // Repeated until all processes have ended, however long the driver takes to release their memory.
-        while is_here(&self.agent.core()) {
-            match self.agent.end(name, true, actor_of(nix::unistd::geteuid().as_raw())).await {
-                Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
-                Err(failure) => {
-                    tracing::warn!(slice = %name, %failure, "a preempted slice does not end");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-            }
-        }
+        self.agent.end_user_slice(slice, reason).await;
     }
 
     fn open(
@@ -283,6 +256,16 @@ impl JobSite for Hands {
         let back = self.blocking(move |agent| agent.unpark_member(&moved)).await;
         let is_parked = self.agent.stage(slice).is_ok_and(|stage| stage == Some(ParkStage::Parked));
         back.map_err(if is_parked { UnparkFailure::Parked } else { UnparkFailure::OnItsWay })
+    }
+
+    async fn prepare_signal(&self, slice: &JobSlice, signal: Signal) {
+        let is_its = |core: &Core| core.slice(&slice.name).is_ok_and(|found| found.job == Some(slice.member));
+        if !is_its(&self.agent.core()) {
+            return;
+        }
+        let (agent, name) = (Arc::clone(&self.agent), slice.name.clone());
+        // Processes that could not be prepared are signalled all the same.
+        let _ = tokio::task::spawn_blocking(move || agent.prepare_signal(&name, signal)).await;
     }
 
     async fn ended(&self, process: ProcessId) {

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tranche_domain::driver_release::DriverRelease;
 use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 use tranche_inventory::InventoryError;
 use tranche_jobs::Preemption;
@@ -38,6 +40,11 @@ pub(crate) enum ParkFailure {
         "slice {name} cannot be parked: it needs {needed} of host memory, and {free} are {place}; nothing was changed"
     )]
     NoHostMemory { name: SliceName, needed: Bytes, free: Bytes, place: &'static str },
+    #[error(
+        "nothing is parked with driver {0}: it is among `park_refused_drivers` of the configuration, as restored processes may \
+         take the host down at their end; nothing was changed"
+    )]
+    RefusedDriver(String),
     #[error("slice {0} is being parked or brought back by another request: try again")]
     InProgress(SliceName),
     #[error("cannot start the park worker: {0}")]
@@ -82,16 +89,27 @@ pub(crate) struct Parking {
     bounds: (PathBuf, PathBuf),
     worker: Mutex<Option<Arc<ParkWorker>>>,
     moving: Mutex<BTreeSet<SliceName>>,
+    /// Slices of which processes are about to be ended.
+    ending: Mutex<BTreeSet<SliceName>>,
     terms: Mutex<ParkTerms>,
 }
 
 /// Budget and policy of parking, as configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParkTerms {
+    /// Drivers with which nothing is parked.
+    pub(crate) refused: Vec<DriverRelease>,
     /// Host memory that parked slices may have together.
     pub(crate) budget: Bytes,
     /// Treatment of jobs that have to leave their GPUs for a while.
     pub(crate) preemption: Preemption,
+}
+
+/// Processes of a slice that are ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedProcesses {
+    All,
+    One(ProcessId),
 }
 
 /// A slice that no other request parks or brings back meanwhile.
@@ -115,12 +133,20 @@ impl Drop for Moving<'_> {
 impl Parking {
     /// No worker yet; one is started at the first request.
     pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf, terms: ParkTerms) -> Self {
-        let (worker, moving) = (Mutex::default(), Mutex::default());
-        Self { bounds: (runtime, job_runner), worker, moving, terms: Mutex::new(terms) }
+        let (worker, moving, ending) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { bounds: (runtime, job_runner), worker, moving, ending, terms: Mutex::new(terms) }
     }
 
     pub(crate) fn terms(&self) -> ParkTerms {
-        *locked(&self.terms)
+        locked(&self.terms).clone()
+    }
+
+    /// Refuses to park with a driver of this version where the configuration names it.
+    pub(crate) fn refuse_driver(&self, version: &str) -> Result<(), ParkFailure> {
+        match locked(&self.terms).refused.iter().any(|release| release.covers(version)) {
+            true => Err(ParkFailure::RefusedDriver(version.to_owned())),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn set_terms(&self, terms: ParkTerms) {
@@ -133,6 +159,11 @@ impl Parking {
             return Err(ParkFailure::InProgress(name.clone()));
         }
         Ok(Moving { parking: self, name: name.clone() })
+    }
+
+    /// Slices of which processes are about to be ended.
+    pub(crate) fn ending(&self) -> MutexGuard<'_, BTreeSet<SliceName>> {
+        locked(&self.ending)
     }
 
     /// The running worker, or a new one.

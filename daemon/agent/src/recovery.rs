@@ -307,6 +307,8 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         project: None,
         frozen: false,
         parked: None,
+        // Not known any more, and only the end of a process takes longer.
+        returned: true,
         parts,
         ephemeral: true,
         park_idle: None,

@@ -17,6 +17,7 @@ use crate::config::OverCap;
 use crate::idleness::UseSample;
 use crate::obstacles;
 use crate::overhead::{self, LastCharges};
+use crate::parking::EndedProcesses;
 use tranche_slices::slice_runtime::SliceRuntime;
 use tranche_slices::usage_guard;
 use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
@@ -66,7 +67,7 @@ fn check_slices(agent: &Arc<Agent>, over: &[Arc<SliceRuntime>]) -> Vec<Arc<Slice
 /// Checks these slices. Returns those over their caps, and records an event for each that went over or came back
 /// within.
 fn check_caps(
-    agent: &Agent,
+    agent: &Arc<Agent>,
     runtimes: &[Arc<SliceRuntime>],
     before: &[Arc<SliceRuntime>],
 ) -> Vec<Arc<SliceRuntime>> {
@@ -109,21 +110,33 @@ fn record_each<'a>(
 }
 
 /// Applies `over_cap` to a slice. Nothing by default, or its largest process is killed after the grace period.
-fn enforce(agent: &Agent, runtime: &SliceRuntime, over: bool) {
+fn enforce(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, over: bool) {
     let over_for = runtime.over_for(over);
     let OverCap::Kill { grace } = agent.over_cap() else { return };
     let Some(time) = over_for.filter(|time| *time >= grace) else { return };
-    if let Some(pid) = runtime.kill_largest() {
-        let name = &runtime.name;
-        let seconds = time.as_secs();
-        let message = format!(
-            "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
-        );
-        let subject = ConditionSubject::Process(name.clone(), pid);
-        agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
-        let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
-        agent.telemetry.events.record(Happening::new(EventKind::Killed, detail).of(name).by(pid));
+    let Some(process) = runtime.condemn_largest() else { return };
+    let of = Arc::clone(runtime);
+    let begun =
+        agent.end_processes(&runtime.name, EndedProcesses::One(process.id), move |agent| {
+            match process.kill() {
+                Ok(()) => record_killed(agent, &of.name, process.id.pid, time),
+                Err(_) => of.spare(),
+            }
+        });
+    if !begun {
+        runtime.spare();
     }
+}
+
+fn record_killed(agent: &Agent, name: &SliceName, pid: HostPid, over_for: Duration) {
+    let seconds = over_for.as_secs();
+    let message = format!(
+        "killed process {pid} of slice {name}, which was over its cap for {seconds} s; `over_cap` says so"
+    );
+    let subject = ConditionSubject::Process(name.clone(), pid);
+    agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
+    let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
+    agent.telemetry.events.record(Happening::new(EventKind::Killed, detail).of(name).by(pid));
 }
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.

@@ -88,6 +88,7 @@ pub(crate) mod tests {
             project: Some("vision".parse().unwrap()),
             frozen: true,
             parked: None,
+            returned: false,
             ephemeral: true,
             park_idle: None,
             rotates: false,

@@ -14,6 +14,7 @@ pub mod admission;
 pub mod compute;
 pub mod cordon;
 pub mod daemon;
+pub mod driver_release;
 pub mod event;
 pub mod fault;
 pub mod id;

@@ -200,6 +200,7 @@ impl Node {
             gang: request.gang.clone(),
             frozen: false,
             parked: waits.then_some(Park::awaiting(origin.now_unix_ms)),
+            returned: false,
             ephemeral: request.ephemeral,
             rotates: request.rotates,
             park_idle: request.park_idle,

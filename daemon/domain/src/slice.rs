@@ -50,6 +50,9 @@ pub struct Slice {
     /// Stage of its absence from its GPUs; `None` while it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Park>,
+    /// True once the driver has restored processes of it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub returned: bool,
     /// The gang with which it has its turns, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangName>,
@@ -98,6 +101,12 @@ impl Slice {
     /// Tests if its part of its GPUs is free for others.
     pub const fn is_away(&self) -> bool {
         matches!(self.parked, Some(Park { stage: ParkStage::Parked, .. }))
+    }
+
+    /// Tests if the driver may have restored a process of it.
+    pub const fn may_be_restored(&self) -> bool {
+        self.returned
+            || matches!(self.parked, Some(Park { stage: ParkStage::Parking | ParkStage::Unparking, .. }))
     }
 
     /// The slice's part of this GPU, if any.

@@ -40,6 +40,7 @@ pub mod runner_protocol;
 mod sight;
 mod site;
 mod state;
+mod stopping;
 mod store;
 mod views;
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tokio::time::sleep;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::MemberId;
@@ -23,6 +22,7 @@ use crate::record::{JobRecord, Run, StopReason};
 use crate::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, RunnerSetup, container_name};
 use crate::site::{JobCondition, JobSite, JobSlice, What};
 use crate::state::Supervised;
+use crate::stopping::stop_runner;
 
 /// Entry point into the lifecycle.
 #[derive(Debug)]
@@ -37,8 +37,6 @@ pub(crate) enum Begin {
 const LOOK: Duration = Duration::from_millis(10);
 /// Interval of reading whether a service has become healthy.
 const HEALTH_LOOK: Duration = Duration::from_millis(500);
-/// Time beyond the termination policy after which a runner is killed with its slice.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Data of the member that the lifecycle needs.
 #[derive(Clone, Debug)]
@@ -246,7 +244,7 @@ async fn attend<S: JobSite>(controller: &Arc<JobController<S>>, known: &KnownMem
             () = controller.site.ended(shepherd) => return,
             () = supervised.leave.notified() => {
                 if !controller.park(*member, slice).await {
-                    return stop_runner(controller, known, shepherd).await;
+                    return stop_runner(controller, &known.entry, slice, shepherd).await;
                 }
             }
             () = supervised.back.notified() => {
@@ -275,24 +273,6 @@ fn is_leaving<S: JobSite>(controller: &JobController<S>, member: MemberId) -> bo
     let state = controller.state();
     let member = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
     member.is_some_and(|member| member.farewell.is_some())
-}
-
-async fn stop_runner<S: JobSite>(
-    controller: &Arc<JobController<S>>,
-    known: &KnownMember,
-    shepherd: ProcessId,
-) {
-    controller.site.signal(shepherd, Signal::SIGTERM);
-    point("jobs: told");
-    let patience = known.entry.terms.farewell.grace * 2 + PATIENCE;
-    if tokio::time::timeout(patience, controller.site.ended(shepherd)).await.is_err() {
-        let message = format!("job {} did not end as it was told to, and is killed", known.slice.name);
-        let condition = JobCondition::Killed(known.slice.name.clone());
-        controller.site.set_condition(condition.clone(), message);
-        controller.site.close(&known.slice).await;
-        controller.site.ended(shepherd).await;
-        controller.site.clear_condition(condition);
-    }
 }
 
 impl<S: JobSite> JobController<S> {

@@ -17,13 +17,23 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tranche_domain::id::HostPid;
 use tranche_domain::jobs::{
-    ContainerSpec, HealthCheck, HostLimits, ServiceSpec, TerminationPolicy, TicketId,
+    ContainerSpec, HealthCheck, HostLimits, ServiceSpec, TerminationPolicy, TicketId, Warning,
 };
 use tranche_domain::slice::ProcessId;
 use tranche_domain::units::Bytes;
 
 /// Maximum size of a message in bytes; a multiple of the kernel's limit on a program's environment.
 pub const LONGEST_MESSAGE: u64 = 4 << 20;
+
+/// Signal with which the runner announces the end to its command.
+pub const fn signal_of(warning: Warning) -> Signal {
+    match warning {
+        Warning::Hup => Signal::SIGHUP,
+        Warning::Int => Signal::SIGINT,
+        Warning::Usr1 => Signal::SIGUSR1,
+        Warning::Usr2 => Signal::SIGUSR2,
+    }
+}
 
 /// User and files of a start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Interface of the job controller to the node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -151,6 +151,13 @@ pub trait JobSite: Send + Sync + 'static {
     /// # Errors
     /// The reason, with where the slice is. The call may be repeated.
     fn unpark(&self, slice: &JobSlice) -> impl Future<Output = Result<bool, UnparkFailure>> + Send;
+
+    /// Checkpoints those processes of a member that a signal ends, if the driver may have restored them.
+    ///
+    /// Returns once that is done, so that their end does no harm.
+    fn prepare_signal(&self, _slice: &JobSlice, _signal: Signal) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
 
     /// Waits for the end of a process.
     fn ended(&self, process: ProcessId) -> impl Future<Output = ()> + Send;

@@ -106,6 +106,12 @@ impl Process {
         privileges::signal(self.handle.as_fd(), signal)
     }
 
+    /// Tests if the process handles, blocks or ignores a signal, and so does not end by it at once. True if that cannot
+    /// be read.
+    pub fn outlives(&self, signal: Signal) -> bool {
+        text(self.id.pid, ProcessFile::Status).map_or(true, |status| outlives(&status, signal))
+    }
+
     /// Permits the process to open GPUs as a process of the slice of that generation.
     pub fn admit_to_gpus(&self, generation: u64) -> io::Result<()> {
         privileges::admit(self.handle.as_fd(), generation)
@@ -259,6 +265,16 @@ fn effective_uid(status: &str) -> Option<u32> {
     uids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Tests if a process with this status handles or ignores a signal, or its first thread blocks it.
+fn outlives(status: &str, signal: Signal) -> bool {
+    let set = |name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    let bit = 1 << (signal as i32 - 1);
+    ["SigCgt:", "SigIgn:", "SigBlk:"].into_iter().any(|name| set(name).is_some_and(|set| set & bit != 0))
+}
+
 /// Display name of a process. The kernel's short name for it, made printable, since a tenant chooses it; else empty.
 ///
 /// The command line is not read: it lies in the memory of the process, which can make its reader hang.
@@ -282,6 +298,27 @@ mod tests {
 
     fn sleeper() -> Child {
         Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    #[test]
+    fn handled_and_ignored_signals_do_not_end_a_process() {
+        let status =
+            "Name:\ta\nSigBlk:\t0000000000000800\nSigIgn:\t0000000000000001\nSigCgt:\t0000000000004002\n";
+        for (signal, survives) in [
+            (Signal::SIGHUP, true),
+            (Signal::SIGINT, true),
+            (Signal::SIGTERM, true),
+            (Signal::SIGUSR2, true),
+            (Signal::SIGUSR1, false),
+            (Signal::SIGKILL, false),
+        ] {
+            assert_eq!(outlives(status, signal), survives, "{signal}");
+        }
+        let mut child = sleeper();
+        let process = Process::open(HostPid::new(child.id())).unwrap();
+        assert!(!process.outlives(Signal::SIGTERM));
+        process.kill().unwrap();
+        child.wait().unwrap();
     }
 
     fn me() -> HostPid {

@@ -86,7 +86,7 @@ pub struct SliceRuntime {
     refusals: AtomicU64,
     ancestry: AncestryCache,
     /// Process killed last for exceeding the cap.
-    killed_last: Mutex<Option<ProcessId>>,
+    condemned: Mutex<Option<ProcessId>>,
     violations: RecentViolations,
     /// Last figures of the driver for the slice.
     pub driver_use: DriverUse,
@@ -173,7 +173,7 @@ impl SliceRuntime {
             over_since: Mutex::new(None),
             refusals: AtomicU64::new(0),
             ancestry: AncestryCache::default(),
-            killed_last: Mutex::new(None),
+            condemned: Mutex::new(None),
             violations: RecentViolations::default(),
             driver_use: DriverUse::of(parts.len()),
             reserves: Reserves::new(earlier),

@@ -62,6 +62,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         project: None,
         frozen: false,
         parked: None,
+        returned: false,
         ephemeral: false,
         park_idle: None,
         rotates: false,

@@ -10,8 +10,8 @@ mod export;
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::cuda::{
-    abi, array, capture, checkpoint, context, device, doors, driver, external, graph, launch, limit, memory,
-    module, multicast, physical, pool, presence, shared, transfer, wait,
+    abi, array, capture, checkpoint, context, device, doors, external, graph, launch, limit, memory, module,
+    multicast, physical, pool, presence, shared, transfer, wait,
 };
 use crate::forms::Governed;
 use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
@@ -64,6 +64,7 @@ hooks! {
         12040 cuModuleEnumerateFunctions(functions: *mut u64, count: u32, module: u64) => module::functions;
         12000 cuLibraryGetKernel(kernel: *mut u64, library: u64, name: *const c_char) => module::kernel;
         12040 cuLibraryEnumerateKernels(kernels: *mut u64, count: u32, library: u64) => module::kernels;
+        12000 cuLibraryGetManaged(address: *mut u64, bytes: *mut usize, library: u64, name: *const c_char) => module::library_managed;
         12000 cuLibraryGetModule(module: *mut u64, library: u64) => module::library_module;
         12000 cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: u64, name: *const c_char) => module::unified_function;
 
@@ -317,11 +318,6 @@ hooks! {
         1 nvmlDeviceGetTopologyNearestGpus(device: u64, level: u32, count: *mut u32, devices: *mut u64) => topology::nearest;
         1 nvmlSystemGetTopologyGpuSet(processor: u32, count: *mut u32, devices: *mut u64) => topology::of_processor;
     }
-}
-
-/// Every symbol of the driver whose address is cached.
-pub(crate) fn symbols() -> impl Iterator<Item = Symbol> + Clone {
-    Hook::all().map(Hook::symbol).chain(driver::symbols()).chain(nvml::driver::symbols())
 }
 
 #[cfg(test)]

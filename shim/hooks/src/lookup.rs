@@ -9,10 +9,12 @@ use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
+use crate::cuda::driver;
 use crate::elf;
 use crate::forms::Governed;
-use crate::hooks::{self, Hook};
-use crate::libraries::{Library, Provider, provider};
+use crate::hooks::Hook;
+use crate::libraries::{Library, Provider, Symbol, provider};
+use crate::nvml;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -122,7 +124,7 @@ fn replace(hook: Hook, found: *mut c_void) -> Option<*mut c_void> {
         // Found in the global scope, where the shim's export stands even if the driver is not loaded.
         return (!hook.symbol().library().is_loaded()).then_some(null_mut());
     }
-    match (provider(hook.symbol(), found, hooks::symbols()), hook.symbol().library()) {
+    match (provider(hook.symbol(), found, symbols()), hook.symbol().library()) {
         (Provider::Driver, library) if library.is_ours() => None,
         (Provider::Driver, _) => Some(hook.address()),
         // A hook cannot distinguish two copies of the driver, and they must not be mixed.
@@ -159,3 +161,7 @@ fn in_any_other(name: &CStr) -> Option<*mut c_void> {
 }
 
 const _: () = assert!(size_of::<LookupVerdict>() == 16, "a verdict comes back in two registers");
+/// Every symbol of the driver whose address is cached.
+fn symbols() -> impl Iterator<Item = Symbol> + Clone {
+    Hook::all().map(Hook::symbol).chain(driver::symbols()).chain(nvml::driver::symbols())
+}

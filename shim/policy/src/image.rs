@@ -36,6 +36,8 @@ pub struct ImageSize {
     pub large: u64,
     /// Bytes of code that are loaded when a function of it is first needed.
     pub deferred: u64,
+    /// True if a variable of it is managed: the driver migrates it between host and device.
+    pub is_managed: bool,
 }
 
 impl ImageSize {
@@ -73,7 +75,7 @@ impl ImageSize {
     }
 
     /// A size that exceeds every device.
-    const UNBOUNDED: Self = Self { code: 0, small: 0, large: u64::MAX, deferred: 0 };
+    const UNBOUNDED: Self = Self { code: 0, small: 0, large: u64::MAX, deferred: 0, is_managed: false };
 
     fn add_variable(&mut self, bytes: u64) {
         self.add_variables(bytes, 1, 1);
@@ -95,6 +97,7 @@ impl ImageSize {
             small: self.small.max(other.small),
             large: self.large.max(other.large),
             deferred: self.deferred.max(other.deferred),
+            is_managed: self.is_managed || other.is_managed,
         }
     }
 }
@@ -138,17 +141,30 @@ fn elf(file: &[u8]) -> Option<ImageSize> {
         if kind == SYMBOLS {
             let start = usize::try_from(word64(header, 0x18)?).ok()?;
             let table = file.get(start..start.checked_add(usize::try_from(bytes).ok()?)?)?;
-            objects(table).for_each(|bytes| named.add_variable(bytes));
+            for object in objects(table) {
+                named.add_variable(object.bytes);
+                named.is_managed |= object.is_managed;
+            }
         }
     }
     Some(whole.max(named))
 }
 
-/// Sizes of the data objects in a symbol table.
-fn objects(table: &[u8]) -> impl Iterator<Item = u64> {
+/// A data object of a symbol table.
+struct DataObject {
+    bytes: u64,
+    is_managed: bool,
+}
+
+/// The data objects in a symbol table.
+fn objects(table: &[u8]) -> impl Iterator<Item = DataObject> {
     const OBJECT: u8 = 1;
+    /// `STO_CUDA_MANAGED`, from the sources of cuda-gdb.
+    const MANAGED: u8 = 4;
     table.chunks_exact(24).filter_map(|symbol| {
-        (symbol[4] & 15 == OBJECT && word16(symbol, 6)? != 0).then(|| word64(symbol, 16))?
+        let is_one = symbol[4] & 15 == OBJECT && word16(symbol, 6)? != 0;
+        is_one
+            .then(|| Some(DataObject { bytes: word64(symbol, 16)?, is_managed: symbol[5] & MANAGED != 0 }))?
     })
 }
 
@@ -182,7 +198,11 @@ fn next_member(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 fn ptx(text: &[u8]) -> ImageSize {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     let mut size = ImageSize { code: end as u64, ..ImageSize::default() };
-    match ptx::variables(text, |one| size.add_variables(one.bytes, one.align, one.count)) {
+    let variables = ptx::variables(text, |one| {
+        size.add_variables(one.bytes, one.align, one.count);
+        size.is_managed |= one.is_managed;
+    });
+    match variables {
         Ok(()) => size,
         Err(ptx::Unreadable) => ImageSize::UNBOUNDED,
     }
@@ -219,6 +239,27 @@ mod tests {
         assert_eq!(ImageSize::of(b"").units(), Some(BLOCK));
         let absurd = b".global .b8 x[99999999999999999999999];";
         assert_eq!(ImageSize::of(absurd).units(), None);
+    }
+
+    #[test]
+    fn managed_variables_are_recognised() {
+        let is_managed = |text: &str| ImageSize::of(text.as_bytes()).is_managed;
+        let head = ".version 7.0\n.target sm_70\n.visible .global ";
+        assert!(is_managed(&std::format!("{head} .attribute(.managed) .align 4 .u32 shared;")));
+        assert!(!is_managed(&std::format!("{head} .align 4 .u32 managed;")));
+        // A symbol table with one data object in section 1.
+        for (other, managed) in [(0u8, false), (4, true), (0x14, true), (0x80, false)] {
+            let mut file = std::vec![0u8; 64 + 64 + 24];
+            file[..4].copy_from_slice(&ELF.to_le_bytes());
+            file[0x28..0x30].copy_from_slice(&64u64.to_le_bytes());
+            file[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
+            file[0x3c..0x3e].copy_from_slice(&1u16.to_le_bytes());
+            file[64 + 4..64 + 8].copy_from_slice(&2u32.to_le_bytes());
+            file[64 + 0x18..64 + 0x20].copy_from_slice(&128u64.to_le_bytes());
+            file[64 + 0x20..64 + 0x28].copy_from_slice(&24u64.to_le_bytes());
+            (file[128 + 4], file[128 + 5], file[128 + 6], file[128 + 16]) = (1, other, 1, 4);
+            assert_eq!(ImageSize::of(&file).is_managed, managed, "st_other {other:#x}");
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Variable {
     pub(crate) align: u64,
     /// Number of variables of this kind.
     pub(crate) count: u64,
+    /// True if the driver migrates them between host and device.
+    pub(crate) is_managed: bool,
 }
 
 /// Passes every variable in device memory to `found`.
@@ -72,7 +74,7 @@ fn declaration(
     is_extern: bool,
     found: &mut impl FnMut(Variable),
 ) -> Result<(), Unreadable> {
-    let (mut element, mut lanes, mut align) = (None, 1u64, 1);
+    let (mut element, mut lanes, mut align, mut is_managed) = (None, 1u64, 1, false);
     loop {
         match words.next().ok_or(Unreadable)? {
             Word::Directive(b"align") => match words.next() {
@@ -80,7 +82,7 @@ fn declaration(
                 _ => return Err(Unreadable),
             },
             // `.attribute(.managed)`, `.attribute(.unified(1, 2))`
-            Word::Directive(b"attribute") => skip_parentheses(words)?,
+            Word::Directive(b"attribute") => is_managed |= attributes(words)?,
             Word::Directive(b"visible" | b"weak" | b"common" | b"extern") => {}
             Word::Directive([b'v', digits @ ..]) => lanes = decimal(digits).ok_or(Unreadable)?,
             Word::Directive(kind) => element = Some(element_bytes(kind).ok_or(Unreadable)?),
@@ -92,7 +94,7 @@ fn declaration(
     loop {
         let (shape, end) = declarator(words, is_extern)?;
         let bytes = shape.elements.checked_mul(element).ok_or(Unreadable)?;
-        found(Variable { bytes, align, count: shape.count });
+        found(Variable { bytes, align, count: shape.count, is_managed });
         match end {
             b';' => return Ok(()),
             _ => match words.next() {
@@ -162,17 +164,19 @@ fn initialiser(words: &mut Words<'_>) -> Result<(u64, u8), Unreadable> {
     }
 }
 
-fn skip_parentheses(words: &mut Words<'_>) -> Result<(), Unreadable> {
-    let mut depth = 0u32;
+/// Reads attributes in parentheses; true if managed memory is among them.
+fn attributes(words: &mut Words<'_>) -> Result<bool, Unreadable> {
+    let (mut depth, mut is_managed) = (0u32, false);
     loop {
         match words.next().ok_or(Unreadable)? {
             Word::Mark(b'(') => depth += 1,
             Word::Mark(b')') => {
                 depth = depth.checked_sub(1).ok_or(Unreadable)?;
                 if depth == 0 {
-                    return Ok(());
+                    return Ok(is_managed);
                 }
             }
+            Word::Directive(b"managed") => is_managed = true,
             Word::Mark(b';' | b'{' | b'}') => return Err(Unreadable),
             _ if depth == 0 => return Err(Unreadable),
             _ => {}

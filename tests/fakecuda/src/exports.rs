@@ -404,6 +404,8 @@ exports! {
         cuLibraryGetModule(out: Out<u64>, library: u64) = module::library_module(out, library);
         cuLibraryGetGlobal(address: Out<u64>, size: Out<usize>, library: u64, name: Text) =
             module::global(address, size, library, name);
+        cuLibraryGetManaged(address: Out<u64>, size: Out<usize>, library: u64, name: Text) =
+            module::managed(address, size, library, name);
         cuKernelGetFunction(out: Out<u64>, kernel: u64) = module::kernel_function(out, kernel);
         cuKernelGetName(out: Out<Host>, kernel: u64) = module::name(out, kernel);
         cuKernelGetAttribute(out: Out<i32>, attribute: i32, kernel: u64, device: i32) =

@@ -20,8 +20,8 @@ const ELF_HEADER: usize = 64;
 pub(crate) struct Image {
     /// Kernels in the image.
     pub(crate) entries: Vec<Entry>,
-    /// Global variables: name and bytes.
-    pub(crate) globals: Vec<(String, u64)>,
+    /// Variables outside of functions.
+    pub(crate) globals: Vec<Global>,
     /// Bytes of the image.
     ///
     /// At most these go to the device; the exact measure is known to the real driver alone.
@@ -36,6 +36,17 @@ impl Image {
         let sealed = || self.is_sealed.then(|| Entry { name: name.into(), ..Entry::default() });
         self.entries.iter().find(|entry| entry.name == name).cloned().or_else(sealed)
     }
+}
+
+/// A global variable of an image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Global {
+    /// Name as in the image.
+    pub(crate) name: String,
+    /// Its bytes.
+    pub(crate) bytes: u64,
+    /// True if it lies in managed memory.
+    pub(crate) is_managed: bool,
 }
 
 /// A kernel of an image.
@@ -118,7 +129,9 @@ fn elf(file: &[u8]) -> Outcome<Image> {
 }
 
 /// Object symbols in sections of global or constant data.
-fn variables(file: &[u8], sections: &[Section]) -> Outcome<Vec<(String, u64)>> {
+fn variables(file: &[u8], sections: &[Section]) -> Outcome<Vec<Global>> {
+    /// `STO_CUDA_MANAGED`, from the sources of cuda-gdb.
+    const MANAGED: u8 = 4;
     const SYMBOLS: u64 = 2;
     const OBJECT: u8 = 1;
     let mut found = Vec::new();
@@ -131,7 +144,11 @@ fn variables(file: &[u8], sections: &[Section]) -> Outcome<Vec<(String, u64)>> {
                 home.name.starts_with(".nv.global") || home.name.starts_with(".nv.constant3")
             });
             if info & 15 == OBJECT && data {
-                found.push((text_at(file, names + word32(file, at)? as usize)?, word64(file, at + 16)?));
+                found.push(Global {
+                    name: text_at(file, names + word32(file, at)? as usize)?,
+                    bytes: word64(file, at + 16)?,
+                    is_managed: file.get(at + 5).is_some_and(|other| other & MANAGED != 0),
+                });
             }
         }
     }
@@ -204,7 +221,7 @@ fn entry(rest: &str) -> Outcome<Entry> {
 }
 
 /// `.global .align 4 .b8 name[16] = {...}` and its like.
-fn variable(statement: &str) -> Option<Outcome<(String, u64)>> {
+fn variable(statement: &str) -> Option<Outcome<Global>> {
     let declaration = statement.trim();
     let start = [".global", ".const"].iter().filter_map(|space| declaration.find(space)).min()?;
     // The same words stand in instructions (`ld.global.u32`) and in parameters (`.param .u64 .ptr .global p`).
@@ -215,7 +232,9 @@ fn variable(statement: &str) -> Option<Outcome<(String, u64)>> {
     }
     let declaration = declaration[start..].split('=').next().unwrap_or_default();
     let name = declaration.split('[').next()?.split_whitespace().last()?.to_owned();
-    (!name.starts_with('.')).then(|| size_of_declared(declaration).map(|size| (name, size)))
+    let is_managed = declaration.contains(".attribute(.managed)");
+    let global = |bytes| Global { name: name.clone(), bytes, is_managed };
+    (!name.starts_with('.')).then(|| size_of_declared(declaration).map(global))
 }
 
 /// Bytes of a declaration: of its type, times its length.
@@ -262,7 +281,7 @@ fn literal(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{copy_of, elf_length, ptx};
+    use super::{Global, copy_of, elf_length, ptx};
     use crate::status::Status;
 
     const SOURCE: &[u8] = b"//
@@ -285,7 +304,8 @@ mod tests {
             [("0x40", 64), ("0100", 64), ("0b1000000", 64), ("64U", 64), ("4][0x10", 64), ("", 0)]
         {
             let text = format!("//\n.version 7.0\n.target sm_70\n.global .b8 room[{length}];\n");
-            assert_eq!(ptx(text.as_bytes()).unwrap().globals, [("room".to_owned(), bytes)], "{length}");
+            let room = Global { name: "room".into(), bytes, is_managed: false };
+            assert_eq!(ptx(text.as_bytes()).unwrap().globals, [room], "{length}");
         }
         let bad = b"//\n.version 7.0\n.target sm_70\n.global .b8 room[many];\n";
         assert_eq!(ptx(bad), Err(Status::InvalidPtx));
@@ -301,7 +321,10 @@ mod tests {
             (&[8][..], &[4, 24, 8][..])
         );
         assert_eq!(image.entries[1].max_threads, Some(128));
-        assert_eq!(image.globals, [("table".to_owned(), 4096), ("counter".to_owned(), 8)]);
+        let global = |name: &str, bytes, is_managed| Global { name: name.into(), bytes, is_managed };
+        assert_eq!(image.globals, [global("table", 4096, false), global("counter", 8, false)]);
+        let managed = b".version 7.0\n.target sm_70\n.global .attribute(.managed) .align 4 .u32 seen;\n";
+        assert_eq!(ptx(managed).unwrap().globals, [global("seen", 4, true)]);
     }
 
     #[test]

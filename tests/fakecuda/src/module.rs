@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use simgpu::Loading;
 
 use crate::driver::{Driver, Table, driver};
-use crate::image::Image;
+use crate::image::{Global, Image};
 use crate::lookup::find;
 use crate::memory::heap::BLOCK;
 use crate::memory::place::allocate_on;
@@ -50,9 +50,10 @@ fn load_into(driver: &Driver, table: &mut Table, image: &Image, context: u64) ->
     };
     driver.charge(table.gpu(device), code)?;
     let mut load = Load { device, globals: Vec::new(), code };
-    for (name, size) in image.globals.iter().filter(|(_, size)| *size > 0) {
-        match allocate_on(driver, table, *size, Kind::Owned, 0, device) {
-            Ok(base) => load.globals.push((name.clone(), base, *size)),
+    for Global { name, bytes, is_managed } in image.globals.iter().filter(|global| global.bytes > 0) {
+        let kind = if *is_managed { Kind::Managed } else { Kind::Owned };
+        match allocate_on(driver, table, *bytes, kind, 0, device) {
+            Ok(base) => load.globals.push((name.clone(), base, *bytes)),
             Err(refusal) => {
                 unload_from(driver, table, &load);
                 return Err(refusal);
@@ -264,6 +265,17 @@ pub(crate) fn global(address: Out<u64>, size: Out<usize>, module: u64, name: Tex
     address.offer(*base);
     size.offer(*bytes as usize);
     Ok(())
+}
+
+/// Address of a variable of a library that lies in managed memory.
+pub(crate) fn managed(address: Out<u64>, size: Out<usize>, library: u64, name: Text) -> Outcome {
+    let wanted = name.get()?;
+    let is_managed = {
+        let table = driver()?.table();
+        let globals = &find(&table.modules, library)?.image.globals;
+        globals.iter().any(|global| global.name == wanted && global.is_managed)
+    };
+    if is_managed { global(address, size, library, name) } else { Err(Status::NotFound) }
 }
 
 pub(crate) fn module_of(out: Out<u64>, function: u64) -> Outcome {

@@ -106,6 +106,9 @@ impl Agent {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
+        if request.rotates {
+            self.refuse_driver()?;
+        }
         let slice = core.node.create(request, origin)?.clone();
         match self.serve_new(core, &slice) {
             Ok(()) => {

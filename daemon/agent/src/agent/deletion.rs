@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tranche_domain::access::Verb;
 use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
@@ -39,13 +40,27 @@ impl Agent {
         self.end(name, force, caller.actor()).await
     }
 
-    /// Deletes a slice without further authorization.
+    /// Deletes a slice without further authorization. Dropping the future does not interrupt it.
     pub(crate) async fn end(
         self: &Arc<Self>,
         name: &SliceName,
         force: bool,
         actor: Actor,
     ) -> Result<Vec<HostPid>, RequestFailure> {
+        let (agent, name) = (Arc::clone(self), name.clone());
+        tokio::spawn(async move { agent.end_uninterrupted(&name, force, actor).await }).await?
+    }
+
+    async fn end_uninterrupted(
+        self: &Arc<Self>,
+        name: &SliceName,
+        force: bool,
+        actor: Actor,
+    ) -> Result<Vec<HostPid>, RequestFailure> {
+        if force && self.may_be_restored(name) {
+            let (agent, of) = (Arc::clone(self), name.clone());
+            tokio::task::spawn_blocking(move || agent.prepare_signal(&of, Signal::SIGKILL)).await?;
+        }
         let begun = self.begin_deletion(name, force, &actor)?;
         let killed = match &begun {
             Begun::Serving(runtime) => runtime.kill_all(),

@@ -87,7 +87,7 @@ impl Agent {
             if stage.is_over() {
                 let slices = slices_of(&progress.remaining);
                 stage = match (stage, drain.grace) {
-                    (Stage::Waiting(_), Some(grace)) => self.terminate(&slices, grace),
+                    (Stage::Waiting(_), Some(grace)) => self.terminate_each(slices, grace).await?,
                     (Stage::Terminating(_), _) => {
                         deleted.extend(self.delete_all(slices, caller).await);
                         Stage::Deleted(Instant::now() + RELEASE_TIMEOUT)
@@ -152,13 +152,21 @@ impl Agent {
         Ok(parked)
     }
 
-    fn terminate(&self, slices: &BTreeSet<SliceName>, grace: Duration) -> Stage {
-        for name in slices {
-            let runtime = self.core().live.get(name).cloned();
-            let terminated = runtime.map(|runtime| runtime.terminate_all()).unwrap_or_default();
-            tracing::info!(slice = %name, asked = ?terminated, "its GPU is drained: its processes were sent SIGTERM");
-        }
-        Stage::Terminating(Instant::now() + grace)
+    async fn terminate_each(
+        self: &Arc<Self>,
+        slices: BTreeSet<SliceName>,
+        grace: Duration,
+    ) -> Result<Stage, RequestFailure> {
+        let agent = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            for name in slices {
+                let runtime = agent.core().live.get(&name).cloned();
+                let terminated = runtime.map(|runtime| agent.terminate(&runtime)).unwrap_or_default();
+                tracing::info!(slice = %name, asked = ?terminated, "its GPU is drained: its processes were sent SIGTERM");
+            }
+        })
+        .await?;
+        Ok(Stage::Terminating(Instant::now() + grace))
     }
 
     async fn delete_all(self: &Arc<Self>, slices: BTreeSet<SliceName>, caller: &Caller) -> Vec<SliceName> {

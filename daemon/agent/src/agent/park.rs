@@ -7,7 +7,7 @@ use tranche_domain::access::Verb;
 use tranche_domain::event::{Actor, EventKind, Happening};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
-use tranche_domain::park::ParkStage;
+use tranche_domain::park::{Park, ParkStage};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Bytes;
 use tranche_linux::clock::now_unix_ms;
@@ -103,11 +103,17 @@ impl Agent {
         self.park_intended(intended, own_actor())
     }
 
-    /// Checks that the driver has the calls and returns a state for each process of a slice.
+    /// Refuses to park with a driver that the configuration names.
+    pub(super) fn refuse_driver(&self) -> Result<(), ParkFailure> {
+        self.facts.as_ref().map_or(Ok(()), |facts| self.parking.refuse_driver(&facts.driver_version))
+    }
+
+    /// Checks that the driver may park, has the calls and returns a state for each process of a slice.
     ///
     /// False if none has initialised the driver.
     pub(super) fn can_checkpoint(&self, name: &SliceName) -> Result<bool, RequestFailure> {
         let runtime = self.core().live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        self.refuse_driver()?;
         let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
         let worker = self.parking.worker()?;
         let checked =
@@ -158,7 +164,7 @@ impl Agent {
             }
         };
         if recorded.is_err() {
-            core.node.finish_unparking(name)?;
+            core.node.withdraw_parking(name)?;
         }
         recorded.map(|()| loads)
     }
@@ -320,19 +326,21 @@ impl Agent {
         }
     }
 
-    /// Brings slices back that an earlier daemon left on their way.
+    /// Brings slices back that an earlier daemon left on their way, and processes that it did not end.
     pub(crate) fn finish_passages(&self) {
-        let on_the_way: Vec<Arc<SliceRuntime>> = {
+        let left: Vec<(Arc<SliceRuntime>, Option<Park>)> = {
             let core = self.core();
-            let moving = core
-                .node
-                .slices()
-                .values()
-                .filter(|slice| slice.parked.is_some_and(|park| park.stage != ParkStage::Parked));
-            moving.filter_map(|slice| core.live.get(&slice.name).cloned()).collect()
+            let left =
+                core.node.slices().values().filter(|slice| slice.may_be_restored() && !slice.is_away());
+            let left = left.filter_map(|slice| Some((core.live.get(&slice.name).cloned()?, slice.parked)));
+            left.collect()
         };
-        for runtime in on_the_way {
+        for (runtime, park) in left {
             let Ok(_moving) = self.parking.begin(&runtime.name) else { continue };
+            if park.is_none() {
+                self.bring_back_spared(&runtime);
+                continue;
+            }
             let happening = match self.return_to_gpus(&runtime) {
                 Ok(()) => Happening::new(EventKind::SliceUnparked, "an earlier daemon left it on its way"),
                 Err(failure) => Happening::new(EventKind::ParkFailed, failure.to_string()),
@@ -342,7 +350,7 @@ impl Agent {
     }
 }
 
-fn loads(candidates: &[Candidate]) -> Loads {
+pub(super) fn loads(candidates: &[Candidate]) -> Loads {
     let load = |candidate: &Candidate| (Arc::clone(&candidate.process), candidate.granted);
     candidates.iter().map(load).collect()
 }

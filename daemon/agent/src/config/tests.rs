@@ -55,6 +55,7 @@ fn only_live_keys_are_copied() {
         over_cap: OverCapPolicy::Kill,
         over_cap_grace_s: 5,
         park_memory_mib: Some(5),
+        park_refused_drivers: Vec::new(),
         memory_overcommit: Overcommit::try_from(1.5).unwrap(),
         preemption: PreemptionPolicy::Park,
         idle_after_s: 6,
@@ -84,7 +85,7 @@ fn only_live_keys_are_copied() {
 }
 
 #[test]
-fn eleven_keys_are_live() {
+fn twelve_keys_are_live() {
     let live = Config::KEYS.iter().map(|key| key.name).filter(|key| Config::is_live(key));
     let known = [
         "connections_per_user",
@@ -93,6 +94,7 @@ fn eleven_keys_are_live() {
         "over_cap",
         "over_cap_grace_s",
         "park_memory_mib",
+        "park_refused_drivers",
         "memory_overcommit",
         "preemption",
         "idle_after_s",

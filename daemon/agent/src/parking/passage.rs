@@ -33,13 +33,42 @@ pub(crate) struct SlicePassage<'a> {
     processes: &'a [(Arc<Process>, Bytes)],
 }
 
-/// Step of a process's return.
+/// State to which a process is brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Return {
+enum Aim {
+    /// Its device memory is in host memory.
+    Checkpointed,
     /// Its device memory is back.
     Restored,
     /// Its calls are not blocked.
     Running,
+}
+
+/// Next step on the way to an [`Aim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Reached,
+    Call(ParkCall),
+    Wait,
+    /// The driver has failed the process.
+    Failed,
+}
+
+impl Aim {
+    const fn next(self, state: DriverState) -> Step {
+        match (self, state) {
+            (_, DriverState::Uninitialized)
+            | (Self::Running | Self::Restored, DriverState::Running)
+            | (Self::Restored, DriverState::Locked)
+            | (Self::Checkpointed, DriverState::Checkpointed | DriverState::Failed) => Step::Reached,
+            (_, DriverState::Busy) => Step::Wait,
+            (_, DriverState::Failed) => Step::Failed,
+            (Self::Checkpointed, DriverState::Running) => Step::Call(ParkCall::Lock(LOCK_PATIENCE)),
+            (Self::Checkpointed, DriverState::Locked) => Step::Call(ParkCall::Checkpoint),
+            (Self::Running, DriverState::Locked) => Step::Call(ParkCall::Unlock),
+            (_, DriverState::Checkpointed) => Step::Call(ParkCall::Restore),
+        }
+    }
 }
 
 /// A process with the reason for its failure.
@@ -84,8 +113,8 @@ impl<'a> SlicePassage<'a> {
     /// state of each, so it may be repeated. Returns those that the driver could not bring back, which stay blocked.
     pub(crate) fn bring_back(&self) -> Result<Vec<Failed>, Failed> {
         let mut lost = BTreeMap::new();
-        for step in [Return::Restored, Return::Running] {
-            let done = self.each(|(process, bytes)| self.return_to(step, process, *bytes));
+        for aim in [Aim::Restored, Aim::Running] {
+            let done = self.each(|(process, bytes)| self.bring_to(aim, process, *bytes));
             point("unpark: returned");
             for (pid, outcome) in done {
                 match outcome {
@@ -98,22 +127,29 @@ impl<'a> SlicePassage<'a> {
         Ok(lost.into_iter().collect())
     }
 
-    /// Brings one process to a step of its return. A request of an earlier daemon may still be carried out meanwhile.
-    fn return_to(&self, step: Return, process: &Process, bytes: Bytes) -> Result<(), WorkerError> {
+    /// Checkpoints every process that can be. Returns those that are on the GPUs as before.
+    pub(crate) fn take_off(&self) -> Vec<Failed> {
+        let done = self.each(|(process, bytes)| self.bring_to(Aim::Checkpointed, process, *bytes));
+        done.into_iter().filter_map(|(pid, outcome)| Some((pid, outcome.err()?))).collect()
+    }
+
+    /// Brings one process to an aim. A request of an earlier daemon may still be carried out meanwhile.
+    fn bring_to(&self, aim: Aim, process: &Process, bytes: Bytes) -> Result<(), WorkerError> {
         let patience = copy_time(bytes);
         let deadline = Instant::now() + patience;
         loop {
-            let outcome = match self.state(process) {
+            let step = match self.state(process) {
+                Ok(state) => aim.next(state),
                 Err(_) if !process.is_alive() => return Ok(()),
-                // There is nothing to bring back.
+                // Nothing was checkpointed, and nothing can be.
                 Err(WorkerError::Unsupported) => return Ok(()),
-                Ok(DriverState::Uninitialized | DriverState::Running) => return Ok(()),
-                Ok(DriverState::Locked) if step == Return::Restored => return Ok(()),
-                Ok(DriverState::Locked) => self.call(ParkCall::Unlock, process, PATIENCE),
-                Ok(DriverState::Checkpointed) => self.call(ParkCall::Restore, process, patience),
-                Ok(DriverState::Failed) => return Err(WorkerError::Driver(ILLEGAL_STATE)),
-                Ok(DriverState::Busy) => Ok(()),
                 Err(error) => return Err(error),
+            };
+            let outcome = match step {
+                Step::Reached => return Ok(()),
+                Step::Call(verb) => self.call(verb, process, patience),
+                Step::Wait => Ok(()),
+                Step::Failed => return Err(WorkerError::Driver(ILLEGAL_STATE)),
             };
             match outcome {
                 Ok(()) => {}

@@ -60,12 +60,17 @@ impl Node {
 
     /// Returns the slice to its GPUs for good, and frees its host memory. Its part of them has to be committed.
     pub fn finish_unparking(&mut self, name: &SliceName) -> Result<(), Refusal> {
-        match self.slice(name)?.parked {
-            Some(Park { stage: stage @ ParkStage::Parked, .. }) => {
-                Err(Refusal::Parked { name: name.clone(), stage })
-            }
-            _ => self.set_park(name, None),
+        if let Some(Park { stage: stage @ ParkStage::Parked, .. }) = self.slice(name)?.parked {
+            return Err(Refusal::Parked { name: name.clone(), stage });
         }
+        let slice = self.slices.get_mut(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        slice.returned |= slice.parked.take().is_some();
+        Ok(())
+    }
+
+    /// Takes back [`Node::begin_parking`] before any of the slice's processes was touched.
+    pub fn withdraw_parking(&mut self, name: &SliceName) -> Result<(), Refusal> {
+        self.set_park(name, None)
     }
 
     fn set_park(&mut self, name: &SliceName, park: Option<Park>) -> Result<(), Refusal> {

@@ -13,9 +13,9 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
-use tranche_domain::jobs::{TerminationPolicy, Warning};
+use tranche_domain::jobs::TerminationPolicy;
 use tranche_jobs::cgroup::MemberCgroup;
-use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder};
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, signal_of};
 
 use crate::engine::{Engine, NotPrepared};
 use crate::health::{HealthVerdict, Verdicts};
@@ -269,7 +269,7 @@ struct Leaving(Option<(Instant, Signal)>);
 impl Leaving {
     fn begin(&mut self, group: Pid, farewell: TerminationPolicy) {
         match farewell.warning {
-            Some(warning) => self.signal_then(group, of(warning), farewell.grace, Signal::SIGTERM),
+            Some(warning) => self.signal_then(group, signal_of(warning), farewell.grace, Signal::SIGTERM),
             None => self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
         }
     }
@@ -294,14 +294,5 @@ impl Leaving {
             Some((when, _)) => sleep_until(when).await,
             None => std::future::pending().await,
         }
-    }
-}
-
-const fn of(warning: Warning) -> Signal {
-    match warning {
-        Warning::Hup => Signal::SIGHUP,
-        Warning::Int => Signal::SIGINT,
-        Warning::Usr1 => Signal::SIGUSR1,
-        Warning::Usr2 => Signal::SIGUSR2,
     }
 }

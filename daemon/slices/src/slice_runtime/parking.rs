@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tranche_domain::id::HostPid;
-use tranche_domain::slice::Seat;
+use tranche_domain::slice::{ProcessId, Seat};
 use tranche_domain::units::Bytes;
 use tranche_shm::compute::Tally;
 use tranche_shm::parking::Hindrance;
 
-use super::{AttachedProcess, SliceRuntime, slot};
+use super::{Accounting, AttachedProcess, SliceRuntime, slot};
 use tranche_linux::process::Process;
 
 /// Reason for which a slice cannot leave its GPUs.
@@ -74,31 +74,35 @@ impl SliceRuntime {
     pub fn candidates(&self) -> Result<Vec<Candidate>, Unparkable> {
         let accounting = self.accounting();
         let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
-        let mut candidates = Vec::new();
-        for (seat, id) in members {
-            let process = accounting.handles.get(&id).filter(|_| !accounting.exiting.contains_key(&id));
-            let process = Arc::clone(process.ok_or(Unparkable::Exiting(id.pid))?);
-            let reported = self.regions.usage().hindrances(slot(seat)).load();
-            if !reported.are_reported() || reported.has_unknown() {
-                return Err(Unparkable::Unreported(id.pid));
-            }
-            if let Some(hindrance) = reported.iter().next() {
-                return Err(Unparkable::Hindered(id.pid, hindrance));
-            }
-            let granted = accounting
-                .ledgers
-                .iter()
-                .map(|ledger| ledger.granted(seat).saturating_add(ledger.beyond(seat)));
-            candidates.push(Candidate {
-                member: AttachedProcess { seat, id },
-                process,
-                granted: granted.sum(),
-            });
-        }
+        let candidates = members.into_iter().map(|(seat, id)| self.candidate(&accounting, seat, id));
+        let candidates = candidates.collect::<Result<Vec<_>, _>>()?;
         if accounting.ledgers.iter().any(|ledger| ledger.common() > Bytes::ZERO) {
             return Err(Unparkable::Shared);
         }
         Ok(candidates)
+    }
+
+    /// Those attached processes that can be checkpointed by what each reports.
+    pub fn each_candidate(&self) -> Vec<Candidate> {
+        let accounting = self.accounting();
+        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
+        let candidates = members.into_iter().map(|(seat, id)| self.candidate(&accounting, seat, id));
+        candidates.filter_map(Result::ok).collect()
+    }
+
+    fn candidate(&self, accounting: &Accounting, seat: Seat, id: ProcessId) -> Result<Candidate, Unparkable> {
+        let process = accounting.handles.get(&id).filter(|_| !accounting.exiting.contains_key(&id));
+        let process = Arc::clone(process.ok_or(Unparkable::Exiting(id.pid))?);
+        let reported = self.regions.usage().hindrances(slot(seat)).load();
+        if !reported.are_reported() || reported.has_unknown() {
+            return Err(Unparkable::Unreported(id.pid));
+        }
+        if let Some(hindrance) = reported.iter().next() {
+            return Err(Unparkable::Hindered(id.pid, hindrance));
+        }
+        let granted =
+            accounting.ledgers.iter().map(|ledger| ledger.granted(seat).saturating_add(ledger.beyond(seat)));
+        Ok(Candidate { member: AttachedProcess { seat, id }, process, granted: granted.sum() })
     }
 
     /// Attached processes with their handles; those that have ended are left out.

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tranche_policy::{ELF, ELF_HEADER, FAT, FAT_HEADER, FAT_WRAPPER, ImageSize, elf_length, fat_length};
 
 use tranche_shm::credit::Units;
+use tranche_shm::parking::Hindrance;
 
 use super::abi::{SUCCESS, checked, code};
 use super::current::current;
@@ -137,6 +138,9 @@ unsafe fn charged(
     real: impl Fn(*mut u64) -> c_int,
 ) -> c_int {
     let Some(size) = size.filter(|_| !handle.is_null()) else { return real(handle) };
+    if size.is_managed {
+        attach::hinder(Hindrance::Managed);
+    }
     let load = || {
         let size = if is_lazy() { size.lazily() } else { size };
         if size.later().is_some_and(|later| later > Units::ZERO) {
@@ -277,6 +281,19 @@ pub(crate) unsafe fn unload_library(real: unsafe extern "C" fn(u64) -> c_int, li
         Ok(ledger) => code(ledger.unload_library(library, driver)),
         Err(attach::Outside) => code(driver()),
     }
+}
+
+/// Address of a managed variable, also of an image that is compressed.
+pub(crate) unsafe fn library_managed(
+    real: unsafe extern "C" fn(*mut u64, *mut usize, u64, *const c_char) -> c_int,
+    address: *mut u64,
+    bytes: *mut usize,
+    library: u64,
+    name: *const c_char,
+) -> c_int {
+    attach::hinder(Hindrance::Managed);
+    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
+    unsafe { real(address, bytes, library, name) }
 }
 
 /// Size of an image in memory.

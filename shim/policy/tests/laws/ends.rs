@@ -341,7 +341,7 @@ fn stuck_call_delays_end_and_keeps_reserve() {
     assert_eq!(slice.used(), 0);
 }
 
-const LIBRARY: ImageSize = ImageSize { code: 100, small: 0, large: 4 * MIB, deferred: 0 };
+const LIBRARY: ImageSize = ImageSize { code: 100, small: 0, large: 4 * MIB, deferred: 0, is_managed: false };
 /// Cost in a context in bytes, and in the first of a device, whose reserve covers small code.
 const COPY: u64 = 4 * MIB + BLOCK_BYTES;
 const FIRST_COPY: u64 = 4 * MIB;

@@ -20,7 +20,7 @@ use tranche_domain::units::Bytes;
 
 /// Entry of `tranche list --json`, with the fields that the tests read.
 #[derive(Debug, Deserialize)]
-struct Job {
+pub(crate) struct Job {
     name: String,
     state: String,
     reason: String,
@@ -45,7 +45,7 @@ fn job(node: &Node, name: &str) -> Job {
     jobs(node).into_iter().find(|job| job.name == name).unwrap_or_else(|| panic!("there is no job {name}"))
 }
 
-fn until(node: &Node, name: &str, state: &str) -> Job {
+pub(crate) fn until(node: &Node, name: &str, state: &str) -> Job {
     eventually(&format!("{name} is {state}"), || {
         let job = job(node, name);
         if job.state == state { Ok(job) } else { Err(format!("{job:?}")) }
@@ -59,7 +59,7 @@ fn node(preset: &str, quota: &str) -> Node {
     node
 }
 
-fn submit(node: &Node, words: &[&str]) -> Outcome {
+pub(crate) fn submit(node: &Node, words: &[&str]) -> Outcome {
     node.tranche(&[&["submit"], words].concat())
 }
 

@@ -34,6 +34,7 @@ mod placement;
 mod play;
 mod recovery;
 mod resize;
+mod restored;
 mod routes;
 mod run;
 mod runtime;

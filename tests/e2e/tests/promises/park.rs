@@ -84,6 +84,12 @@ fn what_cannot_be_checkpointed_is_refused_with_its_reason() {
     node.tranche(&["slice", "park", "managed"]).refused(1, &["managed memory", "nothing was changed"]);
     assert_eq!(managed.number(&format!("sum {piece}")), Ok(sum));
 
+    // A variable of a program's code, `__managed__`.
+    let (mut declares, piece, sum) = holder(&node, &["-g", "0.3", "--name", "declares"], 5);
+    declares.ask("managed").unwrap();
+    node.tranche(&["slice", "park", "declares"]).refused(1, &["managed memory", "nothing was changed"]);
+    assert_eq!(declares.number(&format!("sum {piece}")), Ok(sum));
+
     let (mut lender, piece, _) = holder(&node, &["-g", "0.3", "--name", "lender"], 5);
     lender.lend(piece);
     node.tranche(&["slice", "park", "lender"]).refused(1, &["cuIpcGetMemHandle"]);
@@ -96,6 +102,22 @@ fn older_driver_refuses_without_a_change() {
     node.tranche(&["slice", "park", "old"]).refused(1, &["driver 570"]);
     assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
     assert!(!node.tranche(&["smi"]).success().contains("parked"));
+}
+
+#[test]
+fn driver_that_is_known_to_fail_refuses_with_the_reason() {
+    let node = Node::with_driver("v100x8", "580");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--name", "wary"], 9);
+    node.configure("park_refused_drivers = [\"595\", \"580\"]\nmemory_overcommit = 2.0");
+    node.tranche(&["config", "reload"]).success();
+    node.tranche(&["slice", "park", "wary"])
+        .refused(1, &["driver 580", "park_refused_drivers", "nothing was changed"]);
+    node.tranche(&["slice", "create", "turns", "-g", "0.6", "--rotate"])
+        .refused(1, &["park_refused_drivers"]);
+    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+    node.configure("park_refused_drivers = []");
+    node.tranche(&["config", "reload"]).success();
+    node.tranche(&["slice", "park", "wary"]).success();
 }
 
 #[test]

@@ -244,7 +244,6 @@ mod tests {
         written.fill(4096, 8, &[1, 2]).unwrap();
         shared.fill(8, 8, &[3]).unwrap();
         let twin = Backing::from_file(shared.file().unwrap(), 1 << 20).unwrap();
-        let before = written.host(0, 1).unwrap();
         for backing in [&written, &empty, &shared] {
             backing.leave().unwrap();
             assert!(backing.host(0, 1).is_err() && backing.file().is_err() && !backing.is_untouched());
@@ -252,7 +251,6 @@ mod tests {
         for backing in [&written, &empty, &shared] {
             backing.come_back().unwrap();
         }
-        assert_ne!(written.host(0, 1).unwrap(), before, "it never left");
         assert_eq!(written.host(4096, 8).unwrap().bytes(9).unwrap(), [1, 2, 1, 2, 1, 2, 1, 2, 0]);
         assert!(empty.is_untouched());
         twin.fill(8, 8, &[4]).unwrap();

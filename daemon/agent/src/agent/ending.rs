@@ -1,0 +1,192 @@
+//! Ends of processes that the driver may have restored.
+//!
+//! On driver 595.71.05 the end of a restored process with a live context took the host down; one that had been
+//! checkpointed again ended without harm (NVIDIA/cuda-checkpoint issue 53). Law: what the daemon ends in a slice that has
+//! returned to its GPUs is checkpointed before, as far as it can be, and is ended then in any case.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::id::{HostPid, SliceName};
+use tranche_domain::jobs::{TerminationPolicy, UserSlice};
+use tranche_domain::node::Refusal;
+use tranche_domain::slice::{ProcessId, Slice};
+use tranche_domain::units::Bytes;
+use tranche_linux::process::Process;
+use tranche_slices::slice_runtime::SliceRuntime;
+
+use super::park::loads;
+use super::park_unasked::own_actor;
+use super::{Agent, Core};
+use crate::failure::RequestFailure;
+use crate::parking::{self, EndedProcesses, SlicePassage};
+
+/// Longest wait for another request that parks the slice or brings it back.
+const MOVE_PATIENCE: Duration = Duration::from_secs(30);
+/// Pause before another try to reserve a slice.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Agent {
+    /// Checkpoints those processes of a slice that a signal ends, if the driver may have restored them.
+    ///
+    /// Blocks until that is done. What cannot be checkpointed stays as it is.
+    pub(crate) fn prepare_signal(&self, name: &SliceName, signal: Signal) {
+        if self.may_be_restored(name) {
+            self.take_off(name, |process| !process.outlives(signal));
+        }
+    }
+
+    /// Sends SIGTERM to all processes of a slice, after [`Agent::prepare_signal`]; returns their pids. Blocks.
+    pub(crate) fn terminate(&self, runtime: &SliceRuntime) -> Vec<HostPid> {
+        self.prepare_signal(&runtime.name, Signal::SIGTERM);
+        runtime.terminate_all()
+    }
+
+    /// Ends a user's slice with its processes, after SIGTERM and the default grace. Returns once it is gone.
+    pub(crate) async fn end_user_slice(self: &Arc<Self>, slice: &UserSlice, reason: String) {
+        let name = &slice.name;
+        let is_here = |core: &Core| {
+            let found = core.slice(name).ok();
+            found.is_some_and(|found| found.job.is_none() && found.created_unix_ms == slice.created_unix_ms)
+        };
+        let runtime =
+            Some(self.core()).filter(|core| is_here(core)).and_then(|core| core.live.get(name).cloned());
+        self.telemetry.events.record(Happening::new(EventKind::SlicePreempted, reason).of(name));
+        if let Some(runtime) = runtime {
+            let (agent, of) = (Arc::clone(self), Arc::clone(&runtime));
+            // What it does not do is done with force after the grace.
+            let _ = tokio::task::spawn_blocking(move || agent.terminate(&of)).await;
+            let deadline = tokio::time::Instant::now() + TerminationPolicy::DEFAULT.grace;
+            while !runtime.is_deserted() && tokio::time::Instant::now() < deadline {
+                // Bounded: a process may leave between the check and the wait.
+                let _ = tokio::time::timeout(LOOK, runtime.left.notified()).await;
+            }
+        }
+        // Repeated until all processes have ended, however long the driver takes to release their memory.
+        while is_here(&self.core()) {
+            match self.end(name, true, own_actor()).await {
+                Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
+                Err(failure) => {
+                    tracing::warn!(slice = %name, %failure, "a preempted slice does not end");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    /// Ends processes of a slice with `end`, on another thread if the driver may have restored them.
+    ///
+    /// Does nothing and returns false while an earlier end in the slice is under way.
+    pub(crate) fn end_processes(
+        self: &Arc<Self>,
+        name: &SliceName,
+        whom: EndedProcesses,
+        end: impl FnOnce(&Self) + Send + 'static,
+    ) -> bool {
+        if !self.may_be_restored(name) {
+            end(self);
+            return true;
+        }
+        let Some(ending) = Ending::begin(self, name) else { return false };
+        let ends = thread::Builder::new().name("ending".into()).spawn(move || {
+            ending.agent.take_off(&ending.name, |process| match &whom {
+                EndedProcesses::All => true,
+                EndedProcesses::One(id) => process.id == *id,
+            });
+            end(&ending.agent);
+        });
+        if let Err(error) = &ends {
+            tracing::warn!(slice = %name, %error, "no thread to end its processes; it is tried again");
+        }
+        ends.is_ok()
+    }
+
+    pub(super) fn may_be_restored(&self, name: &SliceName) -> bool {
+        self.core().slice(name).is_ok_and(Slice::may_be_restored)
+    }
+
+    /// Checkpoints the chosen processes of a slice, as far as they can be.
+    fn take_off(&self, name: &SliceName, is_chosen: impl Fn(&Process) -> bool) {
+        let deadline = Instant::now() + MOVE_PATIENCE;
+        let _moving = loop {
+            match self.parking.begin(name) {
+                Ok(moving) => break Some(moving),
+                Err(_) if Instant::now() >= deadline => break None,
+                Err(_) => thread::sleep(LOOK),
+            }
+        };
+        let Some(runtime) = self.core().live.get(name).cloned() else { return };
+        let held = runtime.held();
+        let of = |id: &ProcessId| held.get(id).into_iter().flatten().copied().sum::<Bytes>();
+        let chosen = loads(&runtime.each_candidate()).into_iter().filter(|(process, _)| is_chosen(process));
+        let chosen: Vec<_> = chosen.map(|(process, _)| (Arc::clone(&process), of(&process.id))).collect();
+        if chosen.is_empty() {
+            return;
+        }
+        let needs: Vec<_> = chosen.iter().map(|(process, bytes)| (process.id.pid, *bytes)).collect();
+        if let Err(host) = parking::check(&needs) {
+            let (free, place) = (host.free, host.place);
+            tracing::warn!(slice = %name, "restored processes end with their contexts: {free} are {place}");
+            return;
+        }
+        let failed = match self.parking.worker() {
+            Ok(worker) => SlicePassage::of(&worker, &chosen).take_off(),
+            Err(failure) => {
+                tracing::warn!(slice = %name, %failure, "restored processes end with their contexts");
+                return;
+            }
+        };
+        for (pid, cause) in failed {
+            tracing::warn!(slice = %name, %pid, %cause, "a restored process ends with its contexts");
+        }
+    }
+
+    /// Brings processes back that an earlier daemon had checkpointed and did not end.
+    pub(super) fn bring_back_spared(&self, runtime: &SliceRuntime) {
+        let name = &runtime.name;
+        let granted = runtime.granted().into_iter().sum();
+        let all: Vec<_> = runtime.attached().into_iter().map(|(_, process)| (process, granted)).collect();
+        if all.is_empty() {
+            return;
+        }
+        let worker = match self.parking.worker() {
+            Ok(worker) => worker,
+            Err(failure) => {
+                tracing::warn!(slice = %name, %failure, "processes may still be blocked that were about to be ended");
+                return;
+            }
+        };
+        match SlicePassage::of(&worker, &all).bring_back() {
+            Ok(lost) => {
+                for (pid, cause) in lost {
+                    tracing::warn!(slice = %name, %pid, %cause, "a process that was about to be ended stays blocked");
+                }
+            }
+            Err((pid, cause)) => {
+                tracing::warn!(slice = %name, %pid, %cause, "processes may still be blocked that were about to be ended");
+            }
+        }
+    }
+}
+
+/// An end under way in a slice; no other begins meanwhile.
+struct Ending {
+    agent: Arc<Agent>,
+    name: SliceName,
+}
+
+impl Ending {
+    fn begin(agent: &Arc<Agent>, name: &SliceName) -> Option<Self> {
+        let is_first = agent.parking.ending().insert(name.clone());
+        is_first.then(|| Self { agent: Arc::clone(agent), name: name.clone() })
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.agent.parking.ending().remove(&self.name);
+    }
+}
