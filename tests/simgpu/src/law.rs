@@ -8,13 +8,15 @@
 #![forbid(unsafe_code)]
 
 mod before;
+mod piece;
+mod pieces;
 mod quirks;
 mod run;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use crate::lane::{Lane, WorkKind};
-use before::Before;
+pub use piece::{After, Piece};
+pub use pieces::Pieces;
 pub use quirks::Quirks;
 
 /// Time sharing of a GPU, in nanoseconds.
@@ -32,51 +34,6 @@ pub struct Rules {
     pub quirks: Quirks,
 }
 
-/// Condition on a piece of work, besides its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// No condition besides the lane.
-    Nothing,
-    /// Another piece on the same GPU, by its sequence number.
-    Piece(u64),
-    /// A moment in nanoseconds.
-    Moment(u64),
-    /// Something elsewhere that has not happened yet.
-    Elsewhere,
-}
-
-/// One piece of queued work.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    /// Its number, growing with every submission on the GPU.
-    pub sequence: u64,
-    /// Index in the owner's table, which the law does not use.
-    pub place: usize,
-    /// The queue within its context.
-    pub lane: Lane,
-    /// Kind of the work.
-    pub kind: WorkKind,
-    /// Nanoseconds still to run. A gate is shut while this is not zero.
-    pub remaining: u64,
-    /// Condition besides the lane.
-    pub after: After,
-}
-
-impl Piece {
-    fn needs_gpu(&self) -> bool {
-        matches!(self.kind, WorkKind::Kernel | WorkKind::Copy | WorkKind::Mark) && self.remaining > 0
-    }
-
-    fn crosses_the_bus(&self) -> bool {
-        matches!(self.kind, WorkKind::Upload | WorkKind::Download)
-    }
-
-    /// A mark too, unless it takes time.
-    const fn passes_at_once(&self) -> bool {
-        self.remaining == 0
-    }
-}
-
 /// One context's queue, oldest piece first.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -85,7 +42,7 @@ pub struct Queue {
     /// Length of its turns in nanoseconds; `None` takes that of the rules.
     pub slice: Option<u64>,
     /// Its work, by growing sequence numbers.
-    pub pieces: Vec<Piece>,
+    pub pieces: Pieces,
 }
 
 /// Observer of a GPU as time advances.
@@ -183,13 +140,8 @@ impl Timeline {
 
     /// The pieces of a queue that nothing holds back now.
     fn heads(&self, queue: usize) -> impl Iterator<Item = usize> {
-        let mut before = Before::default();
         let pieces = &self.queues[queue].pieces;
-        pieces.iter().enumerate().filter_map(move |(index, piece)| {
-            let first = before.admits(piece.lane);
-            before.add(piece.lane);
-            (first && self.is_met(piece.after)).then_some(index)
-        })
+        pieces.heads().iter().copied().filter(|index| self.is_met(pieces[*index].after))
     }
 
     fn is_met(&self, after: After) -> bool {

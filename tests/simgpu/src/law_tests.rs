@@ -1,6 +1,7 @@
 //! The law of time, in virtual time.
 
 use super::*;
+use crate::lane::{Lane, WorkKind};
 use std::collections::HashMap;
 
 const MS: u64 = 1_000_000;
@@ -36,8 +37,11 @@ fn kernel(sequence: u64, lane: u64, length: u64) -> Piece {
 }
 
 fn gpu(queues: &[&[Piece]]) -> Timeline {
-    let queue =
-        |(context, pieces): (usize, &&[Piece])| Queue { context, slice: None, pieces: pieces.to_vec() };
+    let queue = |(context, pieces): (usize, &&[Piece])| Queue {
+        context,
+        slice: None,
+        pieces: pieces.iter().copied().collect(),
+    };
     Timeline { queues: queues.iter().enumerate().map(queue).collect(), ..Timeline::default() }
 }
 

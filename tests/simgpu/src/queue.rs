@@ -44,7 +44,7 @@ impl Ground<'_> {
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.sequence);
-        Queue { context: slot, slice: None, pieces }
+        Queue { context: slot, slice: None, pieces: pieces.into_iter().collect() }
     }
 
     fn load_piece(&self, slot: usize, place: usize) -> Option<Piece> {
@@ -73,7 +73,7 @@ impl Ground<'_> {
         header.set(gpu::SLICE_LEFT, timeline.slice_left);
         header.set(gpu::SWITCH_LEFT, timeline.switch_left);
         for queue in &timeline.queues {
-            for piece in &queue.pieces {
+            for piece in queue.pieces.iter() {
                 self.words.piece(queue.context, piece.place).set(piece::REMAINING, piece.remaining);
             }
         }

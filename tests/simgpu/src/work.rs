@@ -86,7 +86,7 @@ impl Process {
         }
         drop(ground);
         let queue = timeline.queues.iter().find(|queue| queue.context == context.slot as usize);
-        let pieces = queue.map(|queue| queue.pieces.as_slice()).unwrap_or_default();
+        let pieces = queue.map(|queue| &*queue.pieces).unwrap_or_default();
         for piece in pieces {
             self.node().wait(Ticket { context, sequence: piece.sequence, slot: piece.place as u32 })?;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow::{self, Break};
 
-use simgpu::law::{After, Piece, Queue, Ran, Timeline, Witness};
+use simgpu::law::{After, Piece, Pieces, Queue, Ran, Timeline, Witness};
 use simgpu::{Lane, WorkKind};
 
 use super::{Event, Process, Sleep, Thread, World};
@@ -44,7 +44,7 @@ impl World {
         let gpus = self.gpus.get_mut();
         let count = gpus.len().max(gpu + 1);
         gpus.resize_with(count, Timeline::default);
-        gpus[gpu].queues.push(Queue { context, slice: None, pieces: Vec::new() });
+        gpus[gpu].queues.push(Queue { context, slice: None, pieces: Pieces::default() });
     }
 
     /// A process is dead, and its contexts with it.
@@ -164,7 +164,8 @@ impl World {
         }
         let arrived = steps.remove(&(mine, step)).unwrap_or_default();
         let mut gpus = self.gpus.borrow_mut();
-        let pieces = gpus.iter_mut().flat_map(|gpu| &mut gpu.queues).flat_map(|queue| &mut queue.pieces);
+        let pieces =
+            gpus.iter_mut().flat_map(|gpu| &mut gpu.queues).flat_map(|queue| queue.pieces.iter_mut());
         for piece in pieces.filter(|piece| arrived.contains(&piece.sequence)) {
             piece.remaining = (piece.place & ((1 << THREAD) - 1)) as u64;
         }

@@ -3,7 +3,7 @@
 use crate::lane::Lane;
 
 /// Set of lanes with earlier work. Most contexts use few, which cost no allocation.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Before {
     few: [Option<Lane>; 4],
     more: Vec<Lane>,
@@ -18,6 +18,12 @@ impl Before {
             Lane::Blocking(_) => !self.legacy && !self.contains(lane),
             Lane::Free(_) => !self.contains(lane),
         }
+    }
+
+    /// True if all of the work is in one lane.
+    pub(super) fn is_one_lane(&self) -> bool {
+        let others = usize::from(self.legacy) + self.few.iter().flatten().count() + self.more.len();
+        others == 1
     }
 
     fn contains(&self, lane: Lane) -> bool {

@@ -74,7 +74,7 @@ impl Timeline {
 
     /// Pieces that cross the bus now, by queue and index: the oldest of each direction that may run.
     fn crossing(&self) -> [Option<(usize, usize)>; 2] {
-        if !self.queues.iter().any(|queue| queue.pieces.iter().any(Piece::crosses_the_bus)) {
+        if !self.at_head().any(Piece::crosses_the_bus) {
             return [None; 2];
         }
         [WorkKind::Upload, WorkKind::Download].map(|direction| {
@@ -103,12 +103,16 @@ impl Timeline {
 
     /// The next moment that some piece waits for.
     fn next_moment(&self) -> u64 {
-        let moments =
-            self.queues.iter().flat_map(|queue| &queue.pieces).filter_map(|piece| match piece.after {
-                After::Moment(moment) if moment > self.now => Some(moment),
-                _ => None,
-            });
+        let moments = self.at_head().filter_map(|piece| match piece.after {
+            After::Moment(moment) if moment > self.now => Some(moment),
+            _ => None,
+        });
         moments.min().unwrap_or(u64::MAX)
+    }
+
+    /// Pieces at the heads of their lanes, whatever else they wait for.
+    fn at_head(&self) -> impl Iterator<Item = &Piece> {
+        self.queues.iter().flat_map(|queue| queue.pieces.heads().iter().map(|index| &queue.pieces[*index]))
     }
 }
 
