@@ -21,7 +21,7 @@ NAMES_OF = $(or $(shell .ci/tests $(1)),$(error .ci/tests has no names))
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-park demo-torch play bench bench-jobs bench-park bench-views test check lint doc unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-park demo-torch play bench bench-claims bench-jobs bench-park bench-views test check lint doc unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,13 @@ bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/pat
 bench-jobs: build ## One of them: ten thousand jobs of two hundred projects on sixteen GPUs (JOBS="--quick --only decisions")
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p bench --bin tranched --bin tranche --bin bench-jobs
 	$(TARGET)/release/bench-jobs $(JOBS) --stage $(STAGE) --programs $(TARGET)/release
+
+bench-claims: build ## Times to prepare resource claims with release programs; fails beyond 100 ms (CLAIMS=1000 AT_A_TIME=20)
+	$(CARGO) build --release -p tranche-agent -p tranche-ctl -p tranche-dradriver
+	rm -rf $(TARGET)/stage-release && cp -a $(STAGE) $(TARGET)/stage-release
+	cp $(addprefix $(TARGET)/release/,tranched tranche tranche-dradriver) $(TARGET)/stage-release/bin
+	CLAIMS=$(or $(CLAIMS),1000) AT_A_TIME=$(or $(AT_A_TIME),20) GOAL_MS=100 TRANCHE_STAGE=$(abspath $(TARGET)/stage-release) \
+	$(CARGO) test -p fakekubelet --test claims -- --nocapture claims_are_prepared_in_time
 
 bench-park: build ## One of them: times to park a slice and to bring it back beside the bus, and a minute of four slices of 0.6 (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) run -q -p parkdemo -- --measure --report target/report/bench-park.json

@@ -12,7 +12,6 @@ use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserSlice};
 use tranche_domain::node::Refusal;
-use tranche_domain::park::ParkStage;
 use tranche_domain::request::{ComputeMode, SliceRequest};
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_jobs::{
@@ -254,7 +253,9 @@ impl JobSite for Hands {
     async fn unpark(&self, slice: &JobSlice) -> Result<bool, UnparkFailure> {
         let moved = slice.clone();
         let back = self.blocking(move |agent| agent.unpark_member(&moved)).await;
-        let is_parked = self.agent.stage(slice).is_ok_and(|stage| stage == Some(ParkStage::Parked));
+        let is_its = |found: &Slice| found.job == Some(slice.member) && found.is_away();
+        // One whose GPU is not on the node at present is where it was.
+        let is_parked = self.agent.core().slice(&slice.name).is_ok_and(is_its);
         back.map_err(if is_parked { UnparkFailure::Parked } else { UnparkFailure::OnItsWay })
     }
 

@@ -115,6 +115,9 @@ impl Rotation {
             slice.presence == Presence::Wanted && now >= self.of(&slice.name).not_before
         };
         let mut waiting: Vec<&RotatingSlice> = slices.iter().filter(may_come).collect();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
         waiting.sort_by_key(|slice| {
             let times = self.of(&slice.name);
             (times.had, times.waits, slice.name.clone())

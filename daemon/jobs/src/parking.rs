@@ -47,17 +47,15 @@ impl<S: JobSite> JobController<S> {
     /// it is on its way, so that the call has to be repeated.
     pub(crate) async fn unpark(&self, member: MemberId, slice: &JobSlice) -> bool {
         let condition = JobCondition::NotStarted(slice.name.clone());
-        let back = self.site.unpark(slice).await;
-        if let Err(UnparkFailure::OnItsWay(why)) = back {
-            self.site.set_condition(condition, format!("job {}: {why}", slice.name));
-            sleep(PAUSE).await;
-            return false;
-        }
-        self.site.clear_condition(condition);
-        match back {
+        match self.site.unpark(slice).await {
+            Err(UnparkFailure::OnItsWay(why)) => {
+                self.site.set_condition(condition, format!("job {}: {why}", slice.name));
+                sleep(PAUSE).await;
+                return false;
+            }
             Ok(true) => self.folders.note(member, "it is on its GPUs again, and continues"),
             Ok(false) => {}
-            Err(UnparkFailure::Parked(why) | UnparkFailure::OnItsWay(why)) => {
+            Err(UnparkFailure::Parked(why)) => {
                 self.state().give_reason(member, StopReason::NotBack(why));
                 sleep(PAUSE).await;
                 let now = self.now();
@@ -65,6 +63,7 @@ impl<S: JobSite> JobController<S> {
                 self.bell.notify_one();
             }
         }
+        self.site.clear_condition(condition);
         true
     }
 }

@@ -245,7 +245,7 @@ async fn double_promises_never_exceed_a_gpu() {
     assert!(lab.node.smi().slices.is_empty(), "slices are left");
 }
 
-/// Times of twenty claims at a time (`AT_A_TIME`), each prepared and unprepared.
+/// Times of twenty claims at a time (`AT_A_TIME`), each prepared and unprepared. `make bench-claims` sets the goal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn claims_are_prepared_in_time() {
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());
@@ -286,5 +286,6 @@ async fn claims_are_prepared_in_time() {
         at(100),
         load.split(' ').next().unwrap_or_default()
     );
-    assert!(at(99) < Duration::from_secs(5), "claims are prepared slowly: p99 {:?}", at(99));
+    let goal = Duration::from_millis(number("GOAL_MS", 5_000));
+    assert!(at(99) <= goal, "claims are prepared slowly: p99 {:?}, not {goal:?}", at(99));
 }

@@ -16,7 +16,6 @@ use tranche_parkworker::WorkerError;
 use tranche_shm::crash::point;
 use tranche_slices::slice_runtime::{Candidate, SliceRuntime};
 
-use super::park_unasked::own_actor;
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::audit;
@@ -24,7 +23,7 @@ use crate::failure::RequestFailure;
 use crate::parking::{self, Moving, ParkFailure, SlicePassage};
 
 /// Processes with the memory that each may hold.
-type Loads = Vec<(Arc<Process>, Bytes)>;
+pub(super) type Loads = Vec<(Arc<Process>, Bytes)>;
 
 impl Agent {
     /// Moves the device memory of a slice to host memory, and frees its part of the GPUs. Blocks until that is done;
@@ -69,7 +68,8 @@ impl Agent {
         self.park_intended(intended, actor)
     }
 
-    fn park_intended(
+    /// Parks a slice that is recorded as about to be. Returns the bytes in host memory.
+    pub(super) fn park_intended(
         &self,
         (runtime, loads): (Arc<SliceRuntime>, Loads),
         actor: Actor,
@@ -88,19 +88,6 @@ impl Agent {
                 Err(failure)
             }
         }
-    }
-
-    /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory. Stays have no
-    /// events, but one that cannot end has.
-    pub(crate) fn park_for_another(&self, name: &SliceName) -> Result<Bytes, RequestFailure> {
-        let moving = self.parking.begin(name)?;
-        let intended = self.can_checkpoint(name).and_then(|_| self.intend(moving.slice(), true));
-        let intended = intended.inspect_err(|failure| {
-            let stays = format!("it stays while others wait for its part: {failure}");
-            let stays = Happening::new(EventKind::ParkFailed, stays).of(name);
-            self.telemetry.events.record(stays.asked_by(own_actor()));
-        })?;
-        self.park_intended(intended, own_actor())
     }
 
     /// Refuses to park with a driver that the configuration names.
@@ -122,7 +109,11 @@ impl Agent {
     }
 
     /// Checks that a slice can be parked, and records that it is about to be.
-    fn intend(&self, name: &SliceName, wakes: bool) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
+    pub(super) fn intend(
+        &self,
+        name: &SliceName,
+        wakes: bool,
+    ) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
         let mut core = self.core();
         self.refuse_other_version(&core, name)?;
         core.node.slice(name)?;

@@ -9,6 +9,7 @@ use tranche_domain::id::SliceName;
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
 use tranche_domain::slice::Slice;
+use tranche_domain::units::Bytes;
 use tranche_jobs::JobSlice;
 
 use super::Agent;
@@ -48,6 +49,19 @@ impl Agent {
         let bytes = self.park_begun(&moving, own_actor(), true)?;
         self.tell_parked(name, own_actor(), bytes);
         Ok(())
+    }
+
+    /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory. Stays have no
+    /// events, but one that cannot end has.
+    pub(crate) fn park_for_another(&self, name: &SliceName) -> Result<Bytes, RequestFailure> {
+        let moving = self.parking.begin(name)?;
+        let intended = self.can_checkpoint(name).and_then(|_| self.intend(moving.slice(), true));
+        let intended = intended.inspect_err(|failure| {
+            let stays = format!("it stays while others wait for its part: {failure}");
+            let stays = Happening::new(EventKind::ParkFailed, stays).of(name);
+            self.telemetry.events.record(stays.asked_by(own_actor()));
+        })?;
+        self.park_intended(intended, own_actor())
     }
 
     /// Brings a rotating slice back for a stay.
