@@ -11,6 +11,7 @@ mod ending;
 mod notices;
 mod park;
 mod park_unasked;
+mod persistence;
 mod updates;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +43,8 @@ use crate::idleness::Idleness;
 use crate::parking::Parking;
 use crate::queue::Queue;
 use crate::sockets::{DaemonPaths, DaemonScope, job_runner_beside};
-use crate::state::{SavedSlice, StateFile};
-use crate::state_store;
+use crate::state::SavedSlice;
+use crate::state_store::StateWriter;
 use crate::user_names::UserDirectory;
 use tranche_jobs::JobClaims;
 use tranche_slices::reaper::{Reaper, Slices};
@@ -59,6 +60,7 @@ pub(crate) use drain::{Drain, Progress};
 /// The daemon's shared state: immutable parts, and locks around the others.
 pub(crate) struct Agent {
     pub(crate) layout: DaemonPaths,
+    state: Arc<StateWriter>,
     pub(crate) gate: Arc<AccessGate>,
     pub(crate) shim: PathBuf,
     pub(crate) driver: Arc<dyn Driver>,
@@ -111,6 +113,9 @@ pub(crate) struct Core {
     pub(crate) claims: JobClaims,
     /// True if the state file could not be written and is outdated.
     is_unsaved: bool,
+    /// Number of the last snapshot for the state file.
+    snapshots: u64,
+    state: Arc<StateWriter>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -138,7 +143,10 @@ impl Agent {
         contexts.report(&telemetry.conditions);
         let mut node = Node::new(gpus.iter().map(to_domain_gpu).collect());
         node.set_overcommit(config.memory_overcommit);
+        let state = Arc::new(StateWriter::new(layout.state.clone()));
         let core = Core {
+            snapshots: 0,
+            state: Arc::clone(&state),
             node,
             live: BTreeMap::new(),
             stranded: Vec::new(),
@@ -157,6 +165,7 @@ impl Agent {
             gate: Arc::new(AccessGate::new(access, layout.reach)),
             containers: SliceContainers::new(&layout, parts.described),
             layout,
+            state,
             shim,
             facts,
             over_cap: Mutex::new(config.over_cap()),
@@ -204,21 +213,6 @@ impl Agent {
     /// Notifies the quota scheduler of a new slice, or of a change among waiting requests.
     pub(crate) fn demand_changed(&self) {
         self.requests.send_modify(|turn| *turn += 1);
-    }
-
-    /// Writes the state file; a failure is logged.
-    pub(crate) fn save(&self) {
-        if let Err(failure) = self.core().save(&self.layout) {
-            tracing::error!(%failure, "the state on disk is old");
-        }
-    }
-
-    /// Writes the state file again if the last attempt failed.
-    pub(crate) fn save_again(&self) {
-        let mut core = self.core();
-        if core.is_unsaved && core.save(&self.layout).is_ok() {
-            tracing::info!("the state on disk is what it should be again");
-        }
     }
 
     /// Policy for slices that stay over their caps.
@@ -332,23 +326,6 @@ impl Core {
     /// Marks a slice of an earlier daemon as completely taken over.
     pub(crate) fn finish_takeover(&mut self, name: &SliceName) {
         self.pending_takeover.retain(|saved| saved.slice.name != *name);
-    }
-
-    /// Writes the state file.
-    pub(crate) fn save(&mut self, layout: &DaemonPaths) -> Result<(), RequestFailure> {
-        let is_coming =
-            |name: &SliceName| self.pending_takeover.iter().any(|saved| saved.slice.name == *name);
-        let here = self.node.slices().iter().filter(|(name, _)| !is_coming(name));
-        let served = here.filter_map(|(name, slice)| {
-            let runtime = self.live.get(name)?;
-            let roots = runtime.occupants().roots.into_iter().collect();
-            Some(SavedSlice { slice: slice.clone(), generation: runtime.generation, roots })
-        });
-        let slices = served.chain(self.stranded.iter().chain(&self.pending_takeover).cloned()).collect();
-        let state = StateFile::new(self.generation, slices).with_cordons(self.node.cordons().clone());
-        let saved = state_store::save(&state, &layout.state);
-        self.is_unsaved = saved.is_err();
-        Ok(saved.inspect_err(|_| self.telemetry.counters.unsaved())?)
     }
 }
 

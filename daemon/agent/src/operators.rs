@@ -2,7 +2,7 @@
 //! connections and calls run on.
 //!
 //! Invariant: whatever other users do at the daemon's sockets, an operator's call waits only for the kernel's
-//! scheduler and for the lock of the node's state.
+//! scheduler, for the lock of the node's state and for the state's way to the disk.
 
 use std::io;
 use std::os::unix::net::UnixListener as BlockingListener;

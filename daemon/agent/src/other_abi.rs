@@ -97,7 +97,7 @@ impl Agent {
         let _ = core.node.delete(name); // fails if it had no part of a present GPU
         self.remove_files(name);
         self.notify_capacity();
-        core.save(&self.layout)?;
+        core.save()?;
         Ok(pids)
     }
 }

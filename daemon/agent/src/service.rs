@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
@@ -12,10 +11,8 @@ use tranche_domain::access::Verb;
 use tranche_domain::daemon::DaemonView;
 use tranche_domain::event::{EventKind, Happening};
 use tranche_domain::id::{HostPid, SliceName};
-use tranche_domain::node::Refusal;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Resize, SliceRequest};
-use tranche_domain::slice::Slice;
 use tranche_domain::view::SliceView;
 use tranche_rpc::BadMessage;
 use tranche_rpc::v1::{self, node_server::Node};
@@ -25,13 +22,12 @@ use crate::agent::{Agent, Drain};
 use crate::audit;
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::failure::{self, RequestFailure};
-use crate::queue::{QueueTicket, Waiter};
 use crate::snapshot;
 use event_stream::EventSelection;
-use tranche_linux::clock::now_unix_ms;
 use tranche_linux::privileges;
 use tranche_linux::process;
 
+mod creation;
 mod event_stream;
 mod gpus;
 mod parking;
@@ -58,7 +54,7 @@ impl Node for NodeService {
         let message = request.into_inner();
         let wait = Duration::from_millis(message.wait_ms.min(LONGEST_WAIT_MS));
         let wanted = SliceRequest::try_from(message)?;
-        let created = create(&self.0, &wanted, &caller, wait).await;
+        let created = creation::create(&self.0, &wanted, &caller, wait).await;
         self.0.telemetry.counters.request(failure::outcome(&created));
         let slice = self.told(&caller, created)?;
         self.show(&slice.name)
@@ -260,90 +256,4 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, RequestFailure> 
 
 fn name(text: &str) -> Result<SliceName, Status> {
     text.parse().map_err(|bad| BadMessage::Name(bad).into())
-}
-
-/// Creates a slice at once, or waits for capacity. A client that disconnects drops this future and its entry in the
-/// queue.
-async fn create(
-    agent: &Arc<Agent>,
-    wanted: &SliceRequest,
-    caller: &Caller,
-    wait: Duration,
-) -> Result<Slice, RequestFailure> {
-    let wanted = &with_project(agent, wanted, caller)?;
-    let refusal = match agent.create(wanted, caller) {
-        Err(RequestFailure::Refused(refusal)) if refusal.may_pass() && !wait.is_zero() => refusal,
-        answer => return answer,
-    };
-    let begun = Instant::now();
-    let mut room = agent.room.subscribe();
-    let (place, pid) = (InLine::join(agent, wanted, caller)?, caller.process()?.pid);
-    tracing::info!(share = %wanted.share, %pid, %refusal, "waits for room");
-    let mut last = refusal;
-    loop {
-        // Checked after subscribing, so capacity that appears in between is not missed.
-        let is_granted = place.is_granted();
-        if is_granted || place.is_first_to_fit() {
-            match agent.create_waiting(wanted, caller, place.ticket) {
-                Err(RequestFailure::Refused(refusal)) if refusal.may_pass() => last = refusal,
-                // The GPUs that were granted take no slices any more, but others may.
-                Err(RequestFailure::Refused(refusal @ Refusal::Unplaceable(_))) if is_granted => {
-                    last = refusal;
-                }
-                answer => {
-                    drop(place);
-                    agent.notify_capacity(); // the next request may fit
-                    return answer;
-                }
-            }
-        }
-        if !matches!(timeout_at(begun + wait, room.changed()).await, Ok(Ok(()))) {
-            let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(RequestFailure::TimedOut { refusal: last, waited_ms });
-        }
-    }
-}
-
-/// The request with the project that it counts for, also when that changes while it waits.
-fn with_project(
-    agent: &Agent,
-    wanted: &SliceRequest,
-    caller: &Caller,
-) -> Result<SliceRequest, RequestFailure> {
-    let project = agent.core().claims.project_for(caller.requester(), wanted.project.as_ref())?;
-    Ok(SliceRequest { project, ..wanted.clone() })
-}
-
-/// Entry in the admission queue, removed when dropped.
-struct InLine<'a> {
-    agent: &'a Agent,
-    ticket: QueueTicket,
-}
-
-impl<'a> InLine<'a> {
-    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, RequestFailure> {
-        let waiter = Waiter { requester: caller.requester(), pid: caller.process()?.pid };
-        let mut core = agent.core();
-        agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
-        let ticket = core.waiting.join(wanted.clone(), waiter, now_unix_ms());
-        drop(core);
-        agent.demand_changed();
-        Ok(Self { agent, ticket })
-    }
-
-    fn is_granted(&self) -> bool {
-        self.agent.core().waiting.granted(self.ticket).is_some()
-    }
-
-    fn is_first_to_fit(&self) -> bool {
-        let core = self.agent.core();
-        core.waiting.is_first_to_fit(self.ticket, &core.node)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.agent.core().waiting.leave(self.ticket);
-        self.agent.demand_changed();
-    }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tranche_jobs::reserve;
 
@@ -11,6 +12,48 @@ use tranche_linux::atomic_file::{PRIVATE, Survives, replace};
 
 const FILE: &str = "state.json";
 const COPY: &str = "state.json.copy";
+
+/// Writer of the state file, one write at a time.
+///
+/// Changes that wait for the disk at the same time share a write: the first writes for all that were made before it began.
+#[derive(Debug)]
+pub(crate) struct StateWriter {
+    directory: PathBuf,
+    /// Held by the request that writes for others.
+    turn: Mutex<()>,
+    /// Number of the newest snapshot on disk.
+    written: Mutex<u64>,
+}
+
+impl StateWriter {
+    pub(crate) const fn new(directory: PathBuf) -> Self {
+        Self { directory, turn: Mutex::new(()), written: Mutex::new(0) }
+    }
+
+    /// Waits for the turn to write for all that wait. No lock that a snapshot takes may be held.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tests if this snapshot or a newer one is on disk.
+    pub(crate) fn has_written(&self, number: u64) -> bool {
+        *self.written() >= number
+    }
+
+    /// Writes a snapshot, unless a newer one is on disk.
+    pub(crate) fn write(&self, number: u64, state: &StateFile) -> Result<(), SaveError> {
+        let mut written = self.written();
+        if *written < number {
+            save(state, &self.directory)?;
+            *written = number;
+        }
+        Ok(())
+    }
+
+    fn written(&self) -> MutexGuard<'_, u64> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Failure to write the state file.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +78,7 @@ pub(crate) enum StoredState {
 ///
 /// # Errors
 /// The old state file is unchanged.
-pub(crate) fn save(state: &StateFile, directory: &Path) -> Result<(), SaveError> {
+fn save(state: &StateFile, directory: &Path) -> Result<(), SaveError> {
     let path = directory.join(FILE);
     let text = state.text().map_err(io::Error::other);
     let saved = text.and_then(|text| {
@@ -140,6 +183,19 @@ mod tests {
         assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(state()));
         // The state, its copy and the disk reserve.
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn older_snapshot_does_not_replace_a_newer_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = StateWriter::new(directory.path().to_owned());
+        assert!(!writer.has_written(1));
+        writer.write(2, &state()).unwrap();
+        assert!(writer.has_written(1) && writer.has_written(2) && !writer.has_written(3));
+        writer.write(1, &StateFile::new(0, Vec::new())).unwrap();
+        assert_eq!(load(directory.path()).unwrap(), StoredState::Whole(state()));
+        fs::remove_dir_all(directory.path()).unwrap();
+        assert!(writer.write(3, &state()).is_err() && !writer.has_written(3));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Agent {
         let mut core = self.core();
         let before = core.node.cordons().clone();
         let done = change(&mut core.node)?;
-        if let Err(failure) = core.save(&self.layout) {
+        if let Err(failure) = core.save() {
             core.node.restore_cordons(before);
             return Err(failure);
         }

@@ -28,15 +28,24 @@ use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject
 /// Time within which the creator of an ephemeral slice has to enter it.
 pub(crate) const ENTRY_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A slice that is served, and not yet on disk.
+struct NewSlice {
+    slice: Slice,
+    runtime: Arc<SliceRuntime>,
+    /// Number of the first snapshot that has it.
+    snapshot: u64,
+}
+
 impl Agent {
-    /// Creates a slice; on failure nothing has changed.
+    /// Creates a slice; on failure nothing has changed. Blocks until it is on disk.
     pub(crate) fn create(
         self: &Arc<Self>,
         request: &SliceRequest,
         caller: &Caller,
     ) -> Result<Slice, RequestFailure> {
         let actor = caller.actor();
-        self.create_in(&mut self.core(), request, caller, actor)
+        let new = self.create_in(&mut self.core(), request, caller)?;
+        self.complete(new, actor)
     }
 
     /// Creates the slice of a request that waits, which then leaves the queue. Where the quota scheduler granted it GPUs,
@@ -50,12 +59,12 @@ impl Agent {
         let actor = caller.actor();
         let mut core = self.core();
         let created = match core.waiting.granted(ticket) {
-            None => self.create_in(&mut core, request, caller, actor),
+            None => self.create_in(&mut core, request, caller),
             Some(gpus) => {
                 let gpus = gpus.into_iter().map(GpuSelector::Uuid).collect();
                 core.node.set_kept(KeptGpus::default());
                 let request = SliceRequest { gpus, ..request.clone() };
-                let created = self.create_in(&mut core, &request, caller, actor);
+                let created = self.create_in(&mut core, &request, caller);
                 let kept = core.claims.kept.clone();
                 core.node.set_kept(kept);
                 core.waiting.withhold(ticket);
@@ -66,7 +75,8 @@ impl Agent {
             // In the same step, so that the quota scheduler never sees both the request and its slice.
             core.waiting.leave(ticket);
         }
-        created
+        drop(core);
+        self.complete(created?, actor)
     }
 
     fn create_in(
@@ -74,14 +84,13 @@ impl Agent {
         core: &mut Core,
         request: &SliceRequest,
         caller: &Caller,
-        actor: Actor,
-    ) -> Result<Slice, RequestFailure> {
+    ) -> Result<NewSlice, RequestFailure> {
         let uid = caller.uid;
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
         let project = core.claims.project_for(caller.requester(), request.project.as_ref())?;
         let request = &SliceRequest { project, ..request.clone() };
-        self.make(core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None }, actor)
+        self.make(core, request, Origin { uid, now_unix_ms: now_unix_ms(), job: None })
     }
 
     /// Creates a slice for a member of a job, which the job's quota has authorized.
@@ -92,8 +101,8 @@ impl Agent {
         job: MemberId,
     ) -> Result<Slice, RequestFailure> {
         let origin = Origin { uid, now_unix_ms: now_unix_ms(), job: Some(job) };
-        let actor = actor_of(uid);
-        self.make(&mut self.core(), request, origin, actor)
+        let new = self.make(&mut self.core(), request, origin)?;
+        self.complete(new, actor_of(uid))
     }
 
     fn make(
@@ -101,8 +110,7 @@ impl Agent {
         core: &mut Core,
         request: &SliceRequest,
         origin: Origin,
-        actor: Actor,
-    ) -> Result<Slice, RequestFailure> {
+    ) -> Result<NewSlice, RequestFailure> {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
@@ -111,11 +119,9 @@ impl Agent {
         }
         let slice = core.node.create(request, origin)?.clone();
         match self.serve_new(core, &slice) {
-            Ok(()) => {
-                self.telemetry.events.record(created(&slice).asked_by(actor));
+            Ok(runtime) => {
                 self.idleness.begin(&slice.name, slice.created_unix_ms);
-                self.demand_changed();
-                Ok(slice)
+                Ok(NewSlice { slice, runtime, snapshot: core.next_snapshot() })
             }
             Err(failure) => {
                 self.forget(core, &slice.name);
@@ -124,7 +130,11 @@ impl Agent {
         }
     }
 
-    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Result<(), RequestFailure> {
+    fn serve_new(
+        self: &Arc<Self>,
+        core: &mut Core,
+        slice: &Slice,
+    ) -> Result<Arc<SliceRuntime>, RequestFailure> {
         core.generation += 1;
         point("create: promised");
         let directory = self.layout.make_slice(&slice.name)?;
@@ -134,11 +144,35 @@ impl Agent {
         point("create: opened");
         self.listen(&runtime, slice.ephemeral)?;
         point("create: listening");
-        core.save(&self.layout)?;
-        point("create: recorded");
-        self.write_document(slice);
-        point("create: told");
-        Ok(())
+        Ok(runtime)
+    }
+
+    /// Completes a creation once the slice is on disk; on failure it is undone. No lock of the core may be held.
+    fn complete(self: &Arc<Self>, new: NewSlice, actor: Actor) -> Result<Slice, RequestFailure> {
+        let NewSlice { slice, runtime, snapshot } = new;
+        let recorded = self.record(snapshot);
+        let mut core = self.core();
+        // It may have been deleted meanwhile.
+        let is_there = core.live.get(&slice.name).is_some_and(|live| Arc::ptr_eq(live, &runtime));
+        match recorded {
+            Ok(()) => {
+                point("create: recorded");
+                if is_there {
+                    self.write_document(&slice);
+                }
+                point("create: told");
+                drop(core);
+                self.telemetry.events.record(created(&slice).asked_by(actor));
+                self.demand_changed();
+                Ok(slice)
+            }
+            Err(failure) => {
+                if is_there {
+                    self.forget(&mut core, &slice.name);
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// Writes a slice's document for containers. A failure is a condition, and the slice is served without it.

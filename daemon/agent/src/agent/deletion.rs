@@ -77,7 +77,11 @@ impl Agent {
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
-        while !self.end_if_over(&runtime) {
+        let is_over = || {
+            let (agent, runtime) = (Arc::clone(self), Arc::clone(&runtime));
+            tokio::task::spawn_blocking(move || agent.end_if_over(&runtime))
+        };
+        while !is_over().await? {
             if tokio::time::Instant::now() >= deadline {
                 return Err(RequestFailure::Unkillable { name: name.clone(), pids: pids(&runtime) });
             }
@@ -115,11 +119,12 @@ impl Agent {
         }
         self.forget(&mut core, name);
         point("delete: forgotten");
-        if let Err(failure) = core.save(&self.layout) {
+        let snapshot = core.next_snapshot();
+        drop(core);
+        if let Err(failure) = self.record(snapshot) {
             tracing::error!(%failure, "a slice that ended would come back after a restart");
         }
         point("delete: recorded");
-        drop(core);
         let deleted = match runtime.ended_by.get() {
             Some(actor) => Happening::new(EventKind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
             None => Happening::new(EventKind::SliceDeleted, "it has ended"),

@@ -148,7 +148,7 @@ impl Agent {
         // The operator's word comes before what the node has.
         core.node.begin_parking(name, needed, self.parking.terms().budget, now_unix_ms(), wakes)?;
         let recorded = match parking::check(&needs) {
-            Ok(()) => core.save(&self.layout),
+            Ok(()) => core.save(),
             Err(host) => {
                 let (free, place) = (host.free, host.place);
                 Err(ParkFailure::NoHostMemory { name: name.clone(), needed, free, place }.into())
@@ -208,7 +208,7 @@ impl Agent {
         let mut core = self.core();
         let before = core.node.clone();
         core.node.finish_parking(name)?;
-        if let Err(failure) = core.save(&self.layout) {
+        if let Err(failure) = core.save() {
             core.node = before;
             return Err(failure);
         }
@@ -241,7 +241,7 @@ impl Agent {
         }
         let before = core.node.clone();
         core.node.begin_unparking(name)?;
-        let committed = self.check_free(&slice, &runtime, &free).and_then(|()| core.save(&self.layout));
+        let committed = self.check_free(&slice, &runtime, &free).and_then(|()| core.save());
         if let Err(failure) = committed {
             core.node = before;
             return Err(failure);
@@ -307,7 +307,7 @@ impl Agent {
         // Its idleness begins anew.
         self.idleness.begin(name, core.node.slice(name)?.created_unix_ms);
         self.hold(&core, runtime, false);
-        core.save(&self.layout)?;
+        core.save()?;
         drop(core);
         point("unpark: back");
         let pids = lost.iter().map(|(pid, _)| *pid).collect();

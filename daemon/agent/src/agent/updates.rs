@@ -40,7 +40,7 @@ impl Agent {
         let before = core.node.clone();
         let slice = core.node.resize(name, resize)?.clone();
         core.node.hold_back(name, &before);
-        if let Err(failure) = core.save(&self.layout) {
+        if let Err(failure) = core.save() {
             core.node = before;
             return Err(failure);
         }
@@ -79,7 +79,7 @@ impl Agent {
         if !core.node.label(name, pod)? {
             return Ok(());
         }
-        if let Err(failure) = core.save(&self.layout) {
+        if let Err(failure) = core.save() {
             core.node.label(name, before)?;
             return Err(failure);
         }
@@ -193,7 +193,7 @@ impl Agent {
         point("enter: entered");
         root.admit_to_gpus(runtime.generation)
             .map_err(|cause| RequestFailure::NoGpus(name.clone(), cause))?;
-        core.save(&self.layout)?;
+        core.save()?;
         point("enter: recorded");
         Ok(slice)
     }
