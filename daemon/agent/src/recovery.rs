@@ -307,8 +307,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         project: None,
         frozen: false,
         parked: None,
-        // Not known any more, and only the end of a process takes longer.
-        returned: true,
+        returned: false,
         parts,
         ephemeral: true,
         park_idle: None,
