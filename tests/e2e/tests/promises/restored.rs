@@ -91,6 +91,19 @@ fn process_over_the_cap_is_killed_without_harm() {
 }
 
 #[test]
+fn process_that_violates_its_limits_is_killed_without_harm() {
+    let mut node = node("violations = \"kill\"\nviolations_grace_s = 1");
+    // This key is read at the start.
+    node.kill_daemon();
+    node.start_daemon();
+    let [(mut tenant, _)] = tenants(&node, "hides");
+    restore(&node, "hides");
+    node.driver_takes(0, tenant.pid(), Bytes::mib(4096));
+    ends(&mut tenant);
+    is_healthy(&node);
+}
+
+#[test]
 fn drained_gpu_loses_its_slices_without_harm() {
     let node = node("");
     let [(mut tenant, _)] = tenants(&node, "leaves");
