@@ -150,6 +150,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("teams", &["chaos", "e2e", "stress", "tranche-domain"]),
     ("parkdemo", &["e2e", "stress", "tranche-domain"]),
     ("architecture", &[]),
+    ("site", &[]),
     // Promises to earlier and later releases.
     ("compat", &["e2e", "tranche-domain", "tranche-shm"]),
     // Compiles the protocol's files again, over words of its own.
