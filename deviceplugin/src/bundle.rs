@@ -112,6 +112,7 @@ impl Bundle {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod: None,
         }
     }

@@ -182,6 +182,7 @@ impl JobSite for Hands {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod: None,
         };
         match self.agent.create_for(&request, owner.uid, slice.member) {

@@ -182,6 +182,7 @@ mod tests {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod: None,
         }
     }

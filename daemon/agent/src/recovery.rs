@@ -312,6 +312,7 @@ fn describe(agent: &Agent, name: &SliceName, regions: &Regions, owner_uid: u32) 
         ephemeral: true,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: None,
         job: None,
         owner_uid,

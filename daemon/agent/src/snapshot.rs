@@ -160,6 +160,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         ephemeral: slice.ephemeral,
         park_idle: slice.park_idle,
         rotates: slice.rotates,
+        several_containers: slice.several_containers,
         pod: slice.pod.clone(),
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,

@@ -92,6 +92,7 @@ pub(crate) mod tests {
             ephemeral: true,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod: Some("default/train/main".parse().unwrap()),
             job: Some(MemberId { job: JobId(5), index: 6 }),
             owner_uid: 3,

@@ -41,7 +41,11 @@ pub fn slice(command: SliceCommand, clock: Clock, socket: &Path) -> Result<(), F
 }
 
 fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
-    let request = SliceRequest { pod: args.pod.pod(), ..args.size.request(args.name.or(args.named)) };
+    let request = SliceRequest {
+        pod: args.pod.pod(),
+        several_containers: args.several_containers,
+        ..args.size.request(args.name.or(args.named))
+    };
     let slice = daemon.create(&request, args.size.wait.unwrap_or_default())?;
     report("created", &slice, args.output)
 }
@@ -193,10 +197,7 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
     }
     parking(slice, clock).into_iter().for_each(|(key, value)| line(key, value));
     line("tier", format!("{} ({})", slice.tier, slice.tier_reason));
-    if let Some(pod) = &slice.pod {
-        let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
-        line("pod", format!("{pod}{uid}"));
-    }
+    containers(slice).into_iter().for_each(|(key, value)| line(key, value));
     let (owner, uid) = (owners.user(slice), slice.owner_uid.to_string());
     line("owner", if owner == uid { format!("user {uid}") } else { format!("{owner} (uid {uid})") });
     line("created", clock.seconds(when::at(slice.created_unix_ms)));
@@ -205,6 +206,16 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
         line("process", process_line(process));
     }
     text
+}
+
+/// Pod that a slice is for, and the use by several containers if that is permitted.
+fn containers(slice: &SliceView) -> Vec<(&'static str, String)> {
+    let pod = slice.pod.as_ref().map(|pod| {
+        let uid = pod.uid.as_ref().map(|uid| format!(" (uid {uid})")).unwrap_or_default();
+        ("pod", format!("{pod}{uid}"))
+    });
+    let several = slice.several_containers.then(|| ("open to", "several containers at a time".into()));
+    pod.into_iter().chain(several).collect()
 }
 
 /// Idle time of a slice, and its stage while it is not on its GPUs.

@@ -203,6 +203,7 @@ impl Node {
             returned: false,
             ephemeral: request.ephemeral,
             rotates: request.rotates,
+            several_containers: request.several_containers,
             park_idle: request.park_idle,
             pod: request.pod.clone(),
             job: origin.job,

@@ -37,6 +37,7 @@ pub(crate) fn request(share: &str) -> SliceRequest {
         ephemeral: false,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: None,
     }
 }

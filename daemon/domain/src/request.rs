@@ -180,6 +180,8 @@ pub struct SliceRequest {
     pub park_idle: Option<IdleTime>,
     /// True if it may be created without room: it is parked while others that rotate have their stay.
     pub rotates: bool,
+    /// True if several containers may use it at a time.
+    pub several_containers: bool,
     /// The pod that the slice is for, if known.
     pub pod: Option<PodContainer>,
 }

@@ -64,6 +64,9 @@ pub struct Slice {
     /// True if it is parked while others of its GPUs that rotate have their stay.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub rotates: bool,
+    /// True if several containers may use it at a time.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub several_containers: bool,
     /// The pod that the slice is for, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodContainer>,

@@ -248,6 +248,9 @@ pub struct SliceView {
     /// True if it is parked while others of its GPUs that rotate have their stay.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub rotates: bool,
+    /// True if several containers may use it at a time.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub several_containers: bool,
     /// The pod that the slice is for, if set.
     pub pod: Option<PodContainer>,
     /// Uid of the user that owns it.

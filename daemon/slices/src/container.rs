@@ -87,17 +87,19 @@ impl fmt::Display for Container {
     }
 }
 
-/// File beside the slice's regions that holds the container to which the slice is bound.
+/// File beside the slice's regions that holds the containers to which the slice is bound, one a line.
 pub const FILE: &str = "container";
 
-/// Reads the container that this or the last daemon wrote.
-pub fn read(directory: &Path) -> Option<Container> {
-    fs::read_to_string(directory.join(FILE)).ok().filter(|text| !text.is_empty()).map(Container)
+/// Reads the containers that this or the last daemon wrote.
+pub fn read(directory: &Path) -> Vec<Container> {
+    let text = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
+    text.lines().filter(|line| !line.is_empty()).map(|line| Container(line.to_owned())).collect()
 }
 
-/// Writes the container for the next daemon.
-pub fn write(directory: &Path, container: &Container) -> io::Result<()> {
-    replace(&directory.join(FILE), container.0.as_bytes(), PRIVATE, Survives::ProcessDeath)
+/// Writes the containers for the next daemon. The kernel refuses line feeds in the names of cgroups.
+pub fn write(directory: &Path, containers: &[Container]) -> io::Result<()> {
+    let lines: Vec<_> = containers.iter().map(|container| container.0.as_str()).collect();
+    replace(&directory.join(FILE), lines.join("\n").as_bytes(), PRIVATE, Survives::ProcessDeath)
 }
 
 #[cfg(test)]
@@ -180,12 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn written_container_is_read_back() {
+    fn written_containers_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()), None);
-        for name in ["/a", "/b"] {
-            write(folder.path(), &Container(name.into())).unwrap();
-            assert_eq!(read(folder.path()), Some(Container(name.into())));
+        assert_eq!(read(folder.path()), []);
+        for names in [&["/a"][..], &["/b", "/a"], &[]] {
+            let containers: Vec<_> = names.iter().map(|name| Container((*name).into())).collect();
+            write(folder.path(), &containers).unwrap();
+            assert_eq!(read(folder.path()), containers);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -108,7 +108,7 @@ struct Accounting {
     /// Shares of an earlier daemon that are not in `sharing`, or in doubt, until its slots are taken over.
     legacy: Legacy,
     handles: BTreeMap<ProcessId, Arc<Process>>,
-    /// Container that uses the slice, or did last.
+    /// Containers that use the slice, or did last.
     binding: ContainerBinding,
     /// Attached processes that have ended and whose memory is not free yet.
     exiting: BTreeMap<ProcessId, Exit>,
@@ -134,6 +134,7 @@ impl SliceRuntime {
         directory: &Path,
         regions: Regions,
         parts: &[(Part, Bytes)],
+        several_containers: bool,
         deadline_ms: u64,
     ) -> Self {
         let (shares, sharing, legacy) = Shares::open(directory);
@@ -166,7 +167,7 @@ impl SliceRuntime {
                 shares,
                 legacy,
                 handles: BTreeMap::new(),
-                binding: ContainerBinding::open(directory),
+                binding: ContainerBinding::open(directory, several_containers),
                 exiting: BTreeMap::new(),
             }),
             listeners: Mutex::default(),

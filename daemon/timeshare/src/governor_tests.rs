@@ -40,7 +40,7 @@ impl Place {
         let regions = Regions::create(&directory, 1, 1, false).unwrap();
         let thread = Workers::default().start(&slice.name).unwrap();
         let runtime =
-            SliceRuntime::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], 0);
+            SliceRuntime::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], false, 0);
         let runtime = Arc::new(runtime);
         runtime.regions.control().occupy(seat(), ProcessIdentity { pid: 7, start_time: 7, inner_pid: 7 });
         self.governor.admit(&slice, &runtime).unwrap();
@@ -66,6 +66,7 @@ fn slice(name: &str, permille: u32, part: Part) -> Slice {
         ephemeral: false,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: None,
         job: None,
         owner_uid: 0,

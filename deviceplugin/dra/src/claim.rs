@@ -196,6 +196,7 @@ impl ClaimPart {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: true,
             pod: None,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Ailment {
 
 impl Ailment {
     /// Word of the taint's key.
-    const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Gone => "gone",
             Self::Unusable(_) => "unusable",
@@ -37,6 +37,9 @@ impl Ailment {
             Self::Strangers(_) => "strangers",
         }
     }
+
+    /// Words of those with which the GPU's programs cannot continue, or should not.
+    pub(crate) const OF_LOSS: [&'static str; 3] = ["gone", "unusable", "fault"];
 
     /// Tests if the GPU works for the claims that it has.
     pub(crate) const fn leaves_claims_alone(&self) -> bool {
@@ -55,14 +58,15 @@ impl Ailment {
         }
     }
 
-    /// Taint that the scheduler reads. Pods that are there stay: a view of the daemon is no reason to end a training.
-    pub(crate) fn taint(&self, domain: &str) -> DeviceTaint {
+    /// Taint that the scheduler reads. Pods that are there stay, unless `evicts` is configured for it: a view of the
+    /// daemon is no reason to end a training.
+    pub(crate) fn taint(&self, domain: &str, evicts: bool) -> DeviceTaint {
         let value = match self {
             Self::Fault(xid) => Some(xid.get().to_string()),
             _ => None,
         };
         DeviceTaint {
-            effect: "NoSchedule".into(),
+            effect: if evicts { "NoExecute" } else { "NoSchedule" }.into(),
             key: format!("{domain}/{}", self.word()),
             value,
             time_added: None,
@@ -174,7 +178,7 @@ mod tests {
         let seen = |view: &NodeView| {
             let mut conditions = GpuConditions::new(vec![48], SECOND);
             conditions.observe(view, |_| true, SECOND);
-            conditions.gpus().next().and_then(|(_, ailment)| ailment.map(|one| one.taint("d")))
+            conditions.gpus().next().and_then(|(_, ailment)| ailment.map(|one| one.taint("d", false)))
         };
         view.gpus[0].faults = vec![fault(13), fault(48)];
         assert_eq!(seen(&view), None);
@@ -182,6 +186,21 @@ mod tests {
         let taint = seen(&view).unwrap();
         assert_eq!((taint.key.as_str(), taint.value.as_deref()), ("d/fault", Some("79")));
         assert_eq!(taint.effect, "NoSchedule");
+    }
+
+    #[test]
+    fn words_of_loss_are_of_what_keeps_claims_from_working() {
+        let all = [
+            Ailment::Gone,
+            Ailment::Unusable(String::new()),
+            Ailment::Fault(Xid::new(79)),
+            Ailment::Recovers,
+            Ailment::Cordoned(String::new()),
+            Ailment::Strangers(1),
+        ];
+        for ailment in all {
+            assert_eq!(Ailment::OF_LOSS.contains(&ailment.word()), !ailment.leaves_claims_alone(), "{ailment:?}");
+        }
     }
 
     #[test]

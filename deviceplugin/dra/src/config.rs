@@ -9,6 +9,7 @@ use tranche_domain::id::GpuSelector;
 use tranche_domain::view::GpuView;
 use tranche_exposition::Address;
 
+use crate::condition::Ailment;
 use crate::profile::PartProfile;
 
 /// Default name of the driver.
@@ -41,6 +42,8 @@ pub(crate) struct DriverConfig {
     pub(crate) ignored_xids: Vec<u64>,
     /// Time for which a GPU that failed has to work before it takes claims again. Default: a minute.
     pub(crate) recovery: Duration,
+    /// Words of the taints that evict pods from a GPU. Default: none, and pods stay.
+    evict_on: Vec<String>,
 }
 
 /// Content of the file.
@@ -55,6 +58,8 @@ struct ConfigDocument {
     gpus: Option<Vec<GpuName>>,
     ignored_xids: Option<Vec<u64>>,
     recovery_s: Option<u64>,
+    #[serde(default)]
+    evict_on: Vec<String>,
     profile_gpus: Option<Vec<GpuName>>,
     #[serde(default)]
     profile: Vec<ProfileTable>,
@@ -119,6 +124,10 @@ impl DriverConfig {
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(bad(format!("profile {} is there twice", pair[0])));
         }
+        if let Some(word) = document.evict_on.iter().find(|word| !Ailment::OF_LOSS.contains(&word.as_str())) {
+            let words = Ailment::OF_LOSS.join(", ");
+            return Err(bad(format!("evict_on: {word:?} is none of {words}, with which a GPU's programs are lost")));
+        }
         Ok(Self {
             driver,
             node,
@@ -131,6 +140,7 @@ impl DriverConfig {
             profiles,
             ignored_xids: document.ignored_xids.unwrap_or_default(),
             recovery: Duration::from_secs(document.recovery_s.unwrap_or(RECOVERY_S)),
+            evict_on: document.evict_on,
         })
     }
 
@@ -142,6 +152,11 @@ impl DriverConfig {
     /// Tests if this GPU is offered in parts of the profiles' sizes.
     pub(crate) fn has_profiles(&self, gpu: &GpuView) -> bool {
         !self.profiles.is_empty() && self.profile_gpus.as_ref().is_none_or(|gpus| names(gpus, gpu))
+    }
+
+    /// Tests if pods are evicted from a GPU with this ailment.
+    pub(crate) fn evicts(&self, ailment: &Ailment) -> bool {
+        self.evict_on.iter().any(|word| word == ailment.word())
     }
 
     /// Socket of the driver's services.
@@ -202,6 +217,7 @@ mod tests {
             ("node = 'n'\ngpus = ['x']", "\"x\""),
             ("node = 'n'\ngpus = [-1]", "gpus"),
             ("node = 'n'\nrecovery_s = 'x'", "recovery_s"),
+            ("node = 'n'\nevict_on = ['gone', 'cordoned']", "\"cordoned\" is none of gone, unusable, fault"),
             ("node = 'n'\n[[profile]]\nname = 'a'", "permille"),
             ("node = 'n'\n[[profile]]\nname = 'a'\npermille = 0", "1 to 1000"),
             ("node = 'n'\n[[profile]]\nname = 'a'\npermil = 1", "permil"),

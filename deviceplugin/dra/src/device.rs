@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity, DeviceTaint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, MIB, Permille};
 use tranche_domain::view::{GpuView, NodeView};
 
-use crate::condition::Ailment;
 use crate::quantity;
 
 /// Capacity of memory, in bytes, and of compute, in thousandths of the GPU's time.
@@ -34,7 +33,7 @@ pub(crate) fn memory(gpu: &GpuView) -> Bytes {
 }
 
 /// The device of a GPU.
-pub(crate) fn device(node: &NodeView, gpu: &GpuView, ailment: Option<&Ailment>, domain: &str) -> Device {
+pub(crate) fn device(node: &NodeView, gpu: &GpuView, taint: Option<DeviceTaint>) -> Device {
     let memory = memory(gpu).get();
     let capacity = [
         (MEMORY, shared(memory, MIB.get(), MIB.get(), quantity::of_bytes)),
@@ -46,7 +45,7 @@ pub(crate) fn device(node: &NodeView, gpu: &GpuView, ailment: Option<&Ailment>, 
         allow_multiple_allocations: Some(true),
         attributes: Some(attributes(node, gpu)),
         capacity: Some(capacity.into_iter().map(|(name, capacity)| (name.to_owned(), capacity)).collect()),
-        taints: ailment.map(|ailment| vec![ailment.taint(domain)]),
+        taints: taint.map(|taint| vec![taint]),
         ..Device::default()
     }
 }
@@ -109,7 +108,7 @@ mod tests {
     #[test]
     fn gpu_is_a_device_that_is_found_again() {
         let node = node(2);
-        let device = device(&node, &node.gpus[1], None, "d");
+        let device = device(&node, &node.gpus[1], None);
         assert_eq!(gpu(&device.name), Some(node.gpus[1].uuid));
         assert_eq!(gpu("gpu-1"), None);
         let capacity = device.capacity.unwrap();

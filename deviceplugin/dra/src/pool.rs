@@ -142,7 +142,7 @@ mod tests {
 
     fn devices(ailment: Option<&Ailment>) -> Vec<PoolPart> {
         let node = node(2);
-        divide(&node.gpus.iter().map(|gpu| device(&node, gpu, ailment, "d")).collect::<Vec<_>>(), &[])
+        divide(&node.gpus.iter().map(|gpu| device(&node, gpu, ailment.map(|one| one.taint("d", false)))).collect::<Vec<_>>(), &[])
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
     fn parts_and_counters_are_slices_of_their_own() {
         let node = node(9);
         let profiles = [PartProfile::new("gpu-10".into(), 100).unwrap()];
-        let whole = |gpu| device(&node, gpu, None, "d");
+        let whole = |gpu| device(&node, gpu, None);
         let parts: Vec<_> =
             node.gpus.iter().flat_map(|gpu| profile::parts(&whole(gpu), gpu, &profiles)).collect();
         let counters: Vec<_> = node.gpus.iter().map(profile::counters).collect();

@@ -129,7 +129,7 @@ mod tests {
     fn gpu_is_offered_in_each_profile_as_often_as_it_fits() {
         let node = node(1);
         let gpu = &node.gpus[0];
-        let whole = device::device(&node, gpu, None, "d");
+        let whole = device::device(&node, gpu, None);
         let profiles = [profile("gpu-50", 500), profile("gpu-30", 300), profile("gpu", 1000)];
         let parts = parts(&whole, gpu, &profiles);
         let names: Vec<_> = parts.iter().map(|part| part.name.rsplit("0000-").next().unwrap()).collect();

@@ -234,7 +234,8 @@ impl LookState {
         let config = &self.driver.config;
         let (mut devices, mut counters) = (Vec::new(), Vec::new());
         for (gpu, ailment) in self.conditions.gpus() {
-            let whole = device::device(node, gpu, ailment, &config.driver);
+            let taint = ailment.map(|ailment| ailment.taint(&config.driver, config.evicts(ailment)));
+            let whole = device::device(node, gpu, taint);
             if config.has_profiles(gpu) {
                 devices.extend(profile::parts(&whole, gpu, &config.profiles));
                 counters.push(profile::counters(gpu));

@@ -104,6 +104,7 @@ pub(crate) fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) 
         ephemeral: false,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: Some(pod),
     }
 }

@@ -72,6 +72,7 @@ impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
             ephemeral: wire.ephemeral,
             park_idle: wire.park_idle_s.map(TryInto::try_into).transpose()?,
             rotates: wire.rotates,
+            several_containers: wire.several_containers,
             pod: wire.pod.map(TryInto::try_into).transpose()?,
         })
     }
@@ -91,6 +92,7 @@ impl From<SliceRequest> for v1::CreateSliceRequest {
             ephemeral: request.ephemeral,
             park_idle_s: request.park_idle.map(Into::into),
             rotates: request.rotates,
+            several_containers: request.several_containers,
             limit_permille: request.limit.map(Permille::get),
             priority: request.priority.get().into(),
             latency_us: request.latency.map(Latency::micros),
@@ -154,6 +156,7 @@ mod tests {
             ephemeral: true,
             park_idle: IdleTime::try_from(900).ok(),
             rotates: true,
+            several_containers: true,
             pod: Some(PodContainer { uid: Some("7-a".parse().unwrap()), .."n/p.q/c".parse().unwrap() }),
         }
     }

@@ -106,6 +106,7 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         ephemeral: flags & 32 > 0,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: None,
     })
 }

@@ -200,6 +200,7 @@ impl Agent {
             &self.layout.slice(&slice.name),
             regions,
             &parts,
+            slice.several_containers,
             deadline,
         ));
         runtime.hold_requests(slice.parked.is_some());
@@ -223,7 +224,7 @@ impl Agent {
         ephemeral: bool,
     ) -> Result<(), RequestFailure> {
         let mut ways = vec![(Way::Descent, self.layout.open_attach(&runtime.name)?)];
-        if !ephemeral || runtime.container().is_some() {
+        if !ephemeral || !runtime.containers().is_empty() {
             ways.push((Way::Container, self.containers.listen(&runtime.name)?));
         }
         ways.into_iter()

@@ -33,10 +33,13 @@ impl Attribution {
             let ids = here.roots.into_iter().chain(here.members.into_values());
             ids.map(move |id| (id, Arc::clone(&runtime))).collect::<Vec<_>>()
         };
-        let container = |runtime: &Arc<SliceRuntime>| Some((runtime.container()?, Arc::clone(runtime)));
+        let containers_of = |runtime: &Arc<SliceRuntime>| {
+            let runtime = Arc::clone(runtime);
+            runtime.containers().into_iter().map(move |container| (container, Arc::clone(&runtime)))
+        };
         Self {
             known: runtimes.iter().flat_map(processes_of).collect(),
-            containers: runtimes.iter().filter_map(container).collect(),
+            containers: runtimes.iter().flat_map(containers_of).collect(),
         }
     }
 

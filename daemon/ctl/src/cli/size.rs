@@ -98,6 +98,7 @@ impl SizeArgs {
             ephemeral: false,
             park_idle: self.park_idle,
             rotates: self.rotate,
+            several_containers: false,
             pod: None,
         }
     }

@@ -56,6 +56,9 @@ pub struct CreateArgs {
     /// Pod of the slice
     #[command(flatten)]
     pub pod: PodArgs,
+    /// Let several containers use it at a time; without this, one at a time
+    #[arg(long)]
+    pub several_containers: bool,
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,

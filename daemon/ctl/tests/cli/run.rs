@@ -65,6 +65,7 @@ fn every_option_reaches_the_daemon() {
             ephemeral: true,
             park_idle_s: None,
             rotates: false,
+            several_containers: false,
             limit_permille: Some(600),
             priority: -9,
             pod: None,

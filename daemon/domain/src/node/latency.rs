@@ -110,6 +110,7 @@ mod tests {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod: None,
         }
     }

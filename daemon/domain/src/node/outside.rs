@@ -143,6 +143,7 @@ mod tests {
             ephemeral: false,
             park_idle: None,
             rotates: false,
+            several_containers: false,
             pod,
         }
     }

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use e2e::{Node, Tenant, eventually, hierarchy, leaf_of, skip};
+use e2e::{CudaError, Kind, Node, Tenant, eventually, hierarchy, leaf_of, skip};
 use tranche_domain::units::Bytes;
 
 use crate::engine::Engine;
 use crate::{HALF_V100, assert_has_half, assert_locked_out};
+
+const GIB10: Bytes = Bytes::mib(10 << 10);
 
 #[track_caller]
 fn half(engine: &Engine) {
@@ -25,6 +27,44 @@ fn a_second_container_is_turned_away_until_the_first_has_ended() {
     assert_eq!(engine.node.slice("half").processes.len(), 1);
     first.end();
     assert_has_half(engine.tenant("half", &[], &image));
+}
+
+#[test]
+fn slice_for_several_containers_has_one_cap_for_all_of_them() {
+    let Some(mut engine) = Engine::begin("") else { return };
+    let image = engine.glibc();
+    engine.node.tranche(&["slice", "create", "half", "-g", "0.5", "--several-containers"]).success();
+    let shown = engine.node.tranche(&["slice", "show", "half"]).success();
+    assert!(shown.contains("several containers at a time"), "{shown}");
+    let mut first = engine.tenant("half", &[], &image).ready();
+    let piece = first.alloc(Kind::Plain, GIB10).unwrap();
+    let mut second = engine.tenant("half", &[], &image).ready();
+    assert_eq!((first.info().1, second.info().1), (HALF_V100, HALF_V100));
+    assert_eq!(second.alloc(Kind::Plain, GIB10), Err(CudaError::OUT_OF_MEMORY), "the first has the memory");
+
+    // The next daemon knows both, and admits a third.
+    engine.node.kill_daemon();
+    engine.node.start_daemon();
+    let third = engine.tenant("half", &[], &image).ready();
+    let slice = engine.node.slice("half");
+    assert_eq!((slice.pids().len(), slice.tier.as_str()), (3, "replace"));
+    assert!(slice.used() <= HALF_V100);
+    first.free(piece).unwrap();
+    second.alloc(Kind::Plain, GIB10).unwrap();
+    assert_eq!(first.alloc(Kind::Plain, GIB10), Err(CudaError::OUT_OF_MEMORY), "the second has the memory");
+    // The end of one container leaves the others where they are.
+    first.end();
+    third.end();
+    assert_eq!(second.info().1, HALF_V100);
+    eventually("one process is left", || match engine.node.slice("half").pids().len() {
+        1 => Ok(()),
+        count => Err(format!("{count} processes")),
+    });
+    engine.node.tranche(&["slice", "delete", "--force", "half"]).success();
+    eventually("its program has ended", || match second.process().runs() {
+        true => Err("it runs".to_string()),
+        false => Ok(()),
+    });
 }
 
 #[test]

@@ -202,6 +202,7 @@ fn request(
         ephemeral: false,
         park_idle: None,
         rotates: false,
+        several_containers: false,
         pod: None,
     }
 }
