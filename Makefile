@@ -7,21 +7,26 @@ PREFIX ?= /usr
 SYSCONFDIR ?= /etc
 # What is installed: release, or debug for what `make build` built.
 BUILT  ?= release
-PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) SHIMS=$(TARGET)/shim THIRD_PARTY=$(TARGET)/third-party
+PARTS  := SHIMS=$(TARGET)/shim THIRD_PARTY=$(TARGET)/third-party
+PLACES := DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" BUILT=$(TARGET)/$(BUILT) $(PARTS)
 PHASE  := sh .ci/phase
 # What is made of a real kubelet's parts, in Go.
 KUBELET := TRANCHE_STAGE=$(abspath $(STAGE)) tests/kubelet/run.sh
+# What `make build` built, for tests that pack it.
+DEBUG  := BUILT=$(TARGET)/debug $(PARTS)
 # A whole cluster of one node, its programs built from Go modules.
-CLUSTER := TRANCHE_STAGE=$(abspath $(STAGE)) tests/cluster/run.sh
+CLUSTER := $(DEBUG) TRANCHE_STAGE=$(abspath $(STAGE)) tests/cluster/run.sh
 # Crates whose tests run programs of the stage.
 STAGED := e2e stress chaos teams pytorch fakekubelet compat
 # Tests of packages: of the whole workspace by name where all is built, as another selection would be compiled anew.
 TESTS_OF = $(if $(IS_BUILT),--workspace $(call NAMES_OF,$(1)),--tests $(addprefix -p ,$(1)))
 NAMES_OF = $(or $(shell .ci/tests $(1)),$(error .ci/tests has no names))
+# Tests with real processes wait longer than they compute.
+AT_A_TIME := RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),$(shell n=$$(nproc); echo $$((n < 4 ? 4 : n))))
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-teams demo-park demo-torch play bench bench-claims bench-jobs bench-park bench-views test check lint doc unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-cluster demo-teams demo-park demo-torch play bench bench-claims bench-jobs bench-park bench-views test check lint doc site unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -57,6 +62,9 @@ demo: build ## Two programs share a GPU, on a real one if it is free, else simul
 
 demo-kubelet: build ## A real kubelet's device manager hands out 0.6 + 0.4, 0.5 + 0.3 + 0.2, 2 and 4 GPUs (simulated)
 	@$(KUBELET) demo
+
+demo-cluster: build cluster-build ## The same in a real Kubernetes cluster, by resource claims; 4 GPUs wait for room (wants root; simulated)
+	@$(CLUSTER) demo
 
 demo-teams: build ## Four teams share sixteen GPUs: they borrow, give back, and divide what is left (simulated)
 	@TRANCHE_STAGE=$(abspath $(STAGE)) $(if $(IS_BUILT),$(TARGET)/debug/teams,$(CARGO) run -q -p teams --) --report target/report/demo-teams.json --svg target/report/demo-teams.svg
@@ -145,13 +153,16 @@ lint: ## Formatting and warnings
 doc: ## Documentation of the crates in target/doc; a broken link is an error
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
+site: ## The pages of docs/ as a website in target/site; a warning or a dead link is an error
+	@$(CARGO) run -q -p site
+
 # Documentation has no code to be tested, which tests/architecture checks: compiling each crate for it takes a minute.
 unit: ## Tests of each crate by itself
 	$(if $(IS_BUILT),,$(CARGO) build --examples -p tranche-symbols) # its tests run them
 	$(CARGO) test --no-fail-fast --workspace $(if $(IS_BUILT),--lib --bins $(call NAMES_OF,--but $(STAGED)),--tests $(STAGED:%=--exclude %))
 
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(AT_A_TIME) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
 	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast --tests -p e2e --test escape
@@ -175,17 +186,17 @@ kubelet: build ## Tests with the device manager of a real kubelet, also a part o
 kubelet-build: # The parts of Kubernetes that it takes: minutes the first time, then seconds
 	@$(KUBELET) build
 
-cluster: build ## The chart in a real Kubernetes cluster of one node: fractions, waiting, claims, a power cut (wants root and cluster-build)
+cluster: build third-party ## The chart in a real Kubernetes cluster of one node: fractions, waiting, claims, a power cut (wants root and cluster-build)
 	@$(CLUSTER) short
 
-test-cluster: build cluster-build-all ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
+test-cluster: build third-party cluster-build-all ## All that is tested there: lost GPUs, restarts, a power cut, dynamic profiles, other installations (ONLY="shares")
 	@$(if $(ONLY),,$(KUBELET) test)
 	@$(CLUSTER) test $(ONLY)
 
 cluster-shell: build cluster-build ## A shell beside such a cluster
 	@$(CLUSTER) shell
 
-cluster-build: # Kubernetes, etcd, containerd and helm: minutes the first time, then seconds
+cluster-build: # Kubernetes, etcd, containerd and helm, and what an image takes of Debian: minutes the first time, then seconds
 	@$(CLUSTER) build
 
 cluster-build-all: # Kueue beside them, which `make cluster` does without
@@ -194,8 +205,8 @@ cluster-build-all: # Kueue beside them, which `make cluster` does without
 test-boot: build ## Boot a Debian in namespaces and have the package live through everything there (simulated)
 	@MAKE="$(MAKE)" tests/boot/run.sh
 
-test-packages: build ## Archive and wheel of what `make build` built, unpacked and played with
-	@MAKE="$(MAKE)" tests/dist/packages.sh
+test-packages: build third-party ## Archive and wheel of what `make build` built, unpacked and played with
+	@$(DEBUG) tests/dist/packages.sh
 
 test-dist: dist ## Each artefact of `make dist` on bare Debians 11 to 13, from one line to `tranche play` (ROOTS="bookworm")
 	@tests/dist/run.sh

@@ -1,6 +1,7 @@
 """Packs what `make install` put into a folder: archive, wheel, chart and image, each from the same bytes.
 
     pack.py ROOT OUT     files of the installation below ROOT, packages into OUT
+    pack.py base         only fetches what the image takes of Debian
 
 Law: equal files give equal bytes. The order of entries, their owners, modes and times are set here, times to
 SOURCE_DATE_EPOCH. Compressed bytes also depend on zlib, so that two machines need the same one to get equal archives.
@@ -27,7 +28,9 @@ ARCH = "x86_64"
 COMMANDS = ("tranche", "tranched", "tranche-page")
 # What the image takes of Debian: the C library that the programs run on, that of C++ drivers, and a shell.
 BASE = ("libc6", "libgcc-s1", "busybox-static")
-DEBIAN = pathlib.Path("target/tools/image")
+DEBIAN = TREE / "target/tools/image"
+# Of zlib, in all compressed packages.
+LEVEL = 9
 
 
 class Failed(Exception):
@@ -93,7 +96,7 @@ def epoch():
 
 
 def compressed(data):
-    return gzip.compress(data, 9, mtime=epoch())
+    return gzip.compress(data, LEVEL, mtime=epoch())
 
 
 def version():
@@ -282,6 +285,9 @@ def tranche_layer(root):
 
 
 def main(arguments):
+    if arguments == ["base"]:
+        debian()
+        return
     if len(arguments) != 2:
         raise Failed("two folders are needed: the installation, and that of the packages")
     root, out = map(pathlib.Path, arguments)

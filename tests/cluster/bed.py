@@ -3,6 +3,7 @@
     bed.py shell [COMMAND...]  start it and open a shell beside it, or run a command there
     bed.py test [NAME...]      install the chart and do what has to hold; all of it, or what is named
     bed.py short               the part of it that fits into three minutes
+    bed.py demo                fractions of GPUs by resource claims, told and drawn: target/report/demo-cluster.svg and .json
 
 As root, after tests/cluster/build.sh and `make build`. SIMULATED: no GPU is touched, and kernels compute nothing.
 """
@@ -13,6 +14,7 @@ import subprocess
 import sys
 
 import cell
+import demo
 import story
 from cluster import BUILT, Cluster
 from machine import PROGRAMS
@@ -51,6 +53,8 @@ def main(word, *rest):
         with Cluster(cell.folder()).running() as cluster:
             if word == "shell":
                 return shell(cluster, rest)
+            if word == "demo":
+                return demo.run(story.Bed(cluster))
             return story.tell(cluster, story.SHORT if word == "short" else story.ALL, rest)
     except Failed as failed:
         print(f"FAILED: {failed}", file=sys.stderr)
@@ -60,6 +64,6 @@ def main(word, *rest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in ("shell", "test", "short"):
+    if len(sys.argv) < 2 or sys.argv[1] not in ("shell", "test", "short", "demo"):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

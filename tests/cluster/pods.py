@@ -62,10 +62,10 @@ def reason(api, name):
     return f"{status.get('reason', '')}: {status.get('message', '')}"
 
 
-def report(api, name):
-    """The first report of a working pod, from its log."""
+def report(api, name, container=None):
+    """The first report of a working pod, from its log, or that of a container of it."""
     def look():
-        for line in api.logs(name).splitlines():
+        for line in api.logs(name, container=container).splitlines():
             if line.startswith("{"):
                 return json.loads(line)
         return None

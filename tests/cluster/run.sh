@@ -1,5 +1,5 @@
 #!/bin/sh
-# A real cluster: run.sh build|build-all|test|short|shell. It wants the tree that `make build` makes in $TRANCHE_STAGE.
+# A real cluster: run.sh build|build-all|test|short|demo|shell. It wants the tree that `make build` makes in $TRANCHE_STAGE.
 # Where there can be no cluster, prints SKIP and the reason; with TRANCHE_REQUIRE=all that is a failure.
 set -eu
 cd "$(dirname "$0")"
@@ -17,13 +17,15 @@ build | build-all)
     for module in $modules; do
         said=$(cd "modules/$module" && go mod download 2>&1) || skip "$need the modules of $module: $(echo "$said" | tail -n 1)"
     done
+    # What a release's image takes of Debian. A cluster has no network to fetch it by.
+    python3 ../../systemd/dist/pack.py base || true
     # Tests that wait are beside it; it waits for them.
     # shellcheck disable=SC2086
     exec nice ./build.sh $modules
     ;;
-test | short | shell) ;;
+test | short | demo | shell) ;;
 *)
-    echo "run.sh: build, build-all, test, short or shell, not \"$1\"" >&2
+    echo "run.sh: build, build-all, test, short, demo or shell, not \"$1\"" >&2
     exit 2
     ;;
 esac

@@ -19,6 +19,12 @@ def part(name, permille, **more):
     return pods.claim(name, memory=f"{V100_MIB * permille // 1000}Mi", compute=str(permille), **more)
 
 
+def apart(claim):
+    """The claim with its devices on distinct GPUs."""
+    claim["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{DRIVER}/uuid"}]
+    return claim
+
+
 def working(bed, name, permille):
     bed.api.create(part(name, permille))
     bed.api.create(pods.pod(name, pods.WORK.format(beyond="20Gi"), claims=[name]))
@@ -36,8 +42,13 @@ def publishes(bed):
     # Slices of pods that have ended would have part of a GPU for half a minute.
     bed.clear()
     bed.chart.uninstall()
-    _, _, seconds = bed.chart.install(DRA)
-    bed.say(f"`helm install --wait` took {seconds:.1f} s")
+    installed(bed, bed.chart, DRA)
+
+
+def installed(bed, chart, values):
+    """Installs a chart with values for the driver, and looks for the devices."""
+    _, _, seconds = chart.install(values)
+    bed.say(f"`helm install --wait` of {chart.place.name} took {seconds:.1f} s")
     pool = until("the pool", lambda: pods.devices(bed.api).get("node-1"))
     bed.say(f"devices: {pool}")
     bed.expect(len(pool) == 8, f"{len(pool)} devices of 8 GPUs")
@@ -119,9 +130,7 @@ def whole_gpu_has_its_processes(bed):
 
 def claims_of_several_gpus(bed):
     """Two parts of a claim are on distinct GPUs and one slice, with the constraint and without."""
-    pair = part("pair", 400, count=2)
-    pair["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{DRIVER}/uuid"}]
-    bed.api.create(pair)
+    bed.api.create(apart(part("pair", 400, count=2)))
     bed.api.create(pods.pod("pair", pods.WORK.format(beyond="20Gi"), claims=["pair"]))
     pods.runs(bed.api, "pair")
     [slice_] = bed.chart.slices()
@@ -133,6 +142,31 @@ def claims_of_several_gpus(bed):
     gpus = [device for device, _ in pods.allocated(bed.api, "twice")]
     bed.expect(len(set(gpus)) == 2, f"two parts of {gpus}")
     ended(bed, "pair", "twice")
+
+
+def claim_of_several(bed):
+    """Two containers of a pod and another pod use one claim at a time: one slice and one memory cap for all of them."""
+    bed.api.create(part("common", 500))
+    both = pods.pod("both", pods.WORK.format(beyond="14Gi"), claims=["common"])
+    [main] = both["spec"]["containers"]
+    both["spec"]["containers"].append({**main, "name": "second"})
+    bed.api.create(both)
+    pods.runs(bed.api, "both")
+    bed.api.create(pods.pod("guest", pods.WORK.format(beyond="14Gi"), claims=["common"]))
+    pods.runs(bed.api, "guest")
+    for name, container in (("both", "main"), ("both", "second"), ("guest", "main")):
+        report = pods.report(bed.api, name, container)
+        seen = report["device"]["total_bytes"] >> 20
+        bed.expect(seen == V100_MIB // 2, f"{container} of {name} sees {seen} MiB of {V100_MIB}")
+    # 14 GiB are free to one program of 1 GiB, and not to three.
+    bed.expect(pods.report(bed.api, "guest")["beyond"][0] is not None, "the guest was granted what the others have")
+    inside = lambda: [len(one["processes"]) for one in bed.chart.slices()]
+    until("three programs in one slice", lambda: inside() == [3])
+    pods.ends(bed.api, "guest")
+    until("two programs in it", lambda: inside() == [2])
+    ended(bed, "both")
+    bed.api.delete("ResourceClaim", "common")
+    until("the end of the slice", lambda: not bed.chart.slices())
 
 
 def parameters(bed):
@@ -281,4 +315,30 @@ def lost_gpu_is_tainted(bed):
     seconds = time.monotonic() - well
     bed.say(f"free of it {seconds:.1f} s after it was well")
     bed.expect(seconds >= 4, f"the taint went after {seconds:.1f} s")
+
+
+def lost_gpu_evicts(bed):
+    """With `evict_on` a pod leaves a lost GPU, and a pod of its Deployment has a claim on another."""
+    config = f'{DRA["dra"]["config"]}\nevict_on = ["gone", "unusable"]'
+    bed.chart.install({**DRA, "dra": {**DRA["dra"], "config": config}})
+    spec = part("template", 500)["spec"]
+    bed.api.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "half"}, "spec": {"spec": spec}})
+    body = pods.pod("replica", pods.WORK.format(beyond="20Gi"), claims=["half"])["spec"]
+    body["resourceClaims"] = [{"name": "half", "resourceClaimTemplateName": "half"}]
+    labels = {"app": "replica"}
+    bed.api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "replica"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {**body, "restartPolicy": "Always"}}}})
+    place = lambda: [(one["pod"]["uid"], one["devices"][0]["gpu_index"]) for one in bed.chart.slices()
+                     if (one.get("pod") or {}).get("uid") and one["processes"]]
+    [(uid, gpu)] = until("the pod's slice", place)
+    bed.node.simgpu("set", "--gpu", str(gpu), "--lost", "on")
+    lost = time.monotonic()
+    moved = lambda: [pod for pod, where in place() if pod != uid and where != gpu]
+    until("a pod on another GPU", moved, patience=90)
+    bed.say(f"the Deployment's next pod runs on another GPU {time.monotonic() - lost:.1f} s after the loss")
+    bed.node.simgpu("set", "--gpu", str(gpu), "--lost", "off")
+    bed.api.delete("Deployment", "replica")
+    bed.api.delete("ResourceClaimTemplate", "half")
+    until("the end of its slices", lambda: not bed.chart.slices(), patience=90)
     bed.chart.uninstall()

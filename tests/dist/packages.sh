@@ -4,6 +4,5 @@ set -eu
 cd "$(dirname "$0")/../.."
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-"${MAKE:-make}" --no-print-directory -s install BUILT=debug DESTDIR="$place" PREFIX=/usr SYSCONFDIR=/etc >&2
-find "$place" -type f -perm -u=x -exec strip --strip-debug {} +
+tests/dist/installed.sh "$place"
 python3 tests/dist/packages.py "$place"
