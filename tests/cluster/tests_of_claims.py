@@ -125,6 +125,15 @@ def whole_gpu_has_its_processes(bed):
     [process] = slice_["processes"]
     bed.say(f"the slice of pod {slice_['pod']['name']} has {process['command']} with {process['used'][0] >> 20} MiB")
     bed.expect(process["used"][0] >= 1 << 30, f"1 GiB is allocated, and {process['used']} is shown")
+
+    def works():
+        [one] = json.loads(bed.chart.tranche(bed.node, "smi", "--json"))["slices"]
+        return one if one["devices"][0]["compute_used_1s"] > 0 else None
+
+    one = until("the GPU time that it uses", works)
+    has = (one["tier"], one["compute_state"], one.get("idle_ms"))
+    bed.say(f"it has used {one['devices'][0]['compute_used_1s'] / 10:.0f} % of the GPU in a second; tier {has[0]}, {has[1]}")
+    bed.expect(has == ("whole", "running", None), f"tier, state and idle time are {has}")
     ended(bed, "alone")
 
 

@@ -42,6 +42,12 @@ impl GpuUsers {
         Self { members, whole, cgroups }
     }
 
+    /// True for a slice with whole GPUs for a pod, whose programs have no shim.
+    pub(crate) fn has_whole_gpus(&self, slice: &Slice) -> bool {
+        let of = |gpu: &GpuUuid| self.whole.0.get(gpu).into_iter().flatten();
+        slice.parts.iter().any(|part| of(&part.gpu).any(|its| its.whole && its.name == slice.name))
+    }
+
     /// Classifies a process that the driver lists for a GPU. Reads a cgroup file where a pod has the whole GPU.
     pub(crate) fn classify(&self, gpu: GpuUuid, pid: HostPid) -> GpuUserKind {
         if self.members.contains(&pid) {

@@ -14,6 +14,7 @@ use tranche_shm::crash::point;
 use crate::agent::Agent;
 use crate::audit;
 use crate::config::OverCap;
+use crate::gpu_users::GpuUserKind;
 use crate::idleness::UseSample;
 use crate::obstacles;
 use crate::overhead::{self, LastCharges};
@@ -162,6 +163,7 @@ async fn sample(agent: &Arc<Agent>, mut previous: Previous) -> Previous {
     let Ok((previous, samples)) = looked else { return Previous::default() };
     agent.telemetry.counters.sampled();
     let runtimes = agent.runtimes();
+    measure_unattached(agent, &samples);
     let measured: BTreeSet<&SliceName> = runtimes
         .iter()
         .filter(|runtime| set_utilization(runtime, &samples) > 0)
@@ -178,12 +180,28 @@ fn set_utilization(runtime: &SliceRuntime, samples: &BTreeMap<GpuUuid, Vec<Proce
     let mut highest = 0;
     for (device, gpu) in runtime.devices() {
         if let Some(samples) = samples.get(&gpu) {
-            let (busy, memory) = sum(samples, &pids);
+            let (busy, memory) = sum(samples, pids.iter().copied());
             runtime.set_utilization(device, busy, memory);
             highest = highest.max(busy);
         }
     }
     highest
+}
+
+/// Counts the use of whole GPUs by programs of their pods, which have no shim that would report it.
+fn measure_unattached(agent: &Agent, samples: &BTreeMap<GpuUuid, Vec<ProcessUtilization>>) {
+    let core = agent.core();
+    let users = core.gpu_users();
+    let whole = core.node.slices().values().filter(|slice| users.has_whole_gpus(slice));
+    let whole: Vec<_> =
+        whole.flat_map(|slice| slice.parts.iter().map(|part| (slice.name.clone(), part.gpu))).collect();
+    drop(core);
+    for (name, gpu) in whole {
+        let Some(samples) = samples.get(&gpu) else { continue };
+        let is_its = |pid: &HostPid| users.classify(gpu, *pid) == GpuUserKind::Unattached(name.clone());
+        let pids: BTreeSet<HostPid> = samples.iter().map(|sample| sample.pid).filter(is_its).collect();
+        agent.governor.measure(&name, gpu, sum(samples, pids).0);
+    }
 }
 
 /// Samples the use of GPUs by all slices, and records an event for each that is now idle. The driver measured use by
@@ -224,11 +242,11 @@ fn sample_gpus(agent: &Agent, since: &mut Since) -> BTreeMap<GpuUuid, Vec<Proces
 }
 
 /// Sums the newest sample of each process, in percent of the GPU.
-fn sum(samples: &[ProcessUtilization], pids: &[HostPid]) -> (u32, u32) {
-    let newest = |pid: &HostPid| {
-        samples.iter().filter(|sample| sample.pid == *pid).max_by_key(|sample| sample.timestamp_us)
+fn sum(samples: &[ProcessUtilization], pids: impl IntoIterator<Item = HostPid>) -> (u32, u32) {
+    let newest = |pid: HostPid| {
+        samples.iter().filter(|sample| sample.pid == pid).max_by_key(|sample| sample.timestamp_us)
     };
-    let ours = pids.iter().filter_map(newest);
+    let ours = pids.into_iter().filter_map(newest);
     let (busy, memory) = ours.fold((0, 0), |(busy, memory), sample| {
         (busy + sample.sm_percent.min(100), memory + sample.memory_percent.min(100))
     });
@@ -248,7 +266,7 @@ mod tests {
             timestamp_us,
         };
         let samples = [sample(1, 90, 1), sample(1, 30, 2), sample(2, 20, 2), sample(3, 50, 2)];
-        assert_eq!(sum(&samples, &[HostPid::new(1), HostPid::new(2), HostPid::new(9)]), (50, 2));
-        assert_eq!(sum(&[sample(1, 80, 1), sample(2, 70, 1)], &[HostPid::new(1), HostPid::new(2)]).0, 100);
+        assert_eq!(sum(&samples, [1, 2, 9].map(HostPid::new)), (50, 2));
+        assert_eq!(sum(&[sample(1, 80, 1), sample(2, 70, 1)], [1, 2].map(HostPid::new)).0, 100);
     }
 }

@@ -52,12 +52,19 @@ struct Unattached {
     process: GpuProcess,
 }
 
+/// Tier of a slice with whole GPUs and programs without the shim, and a sentence on it.
+const WHOLE: (&str, &str) = (
+    "whole",
+    "it has all of its GPUs, so its programs run without the shim; their use is what the driver measures",
+);
+
 /// Adds processes without the shim to their slices, with what the driver lists for them as used.
 fn with_unattached(mut slices: Vec<SliceView>, unattached: Vec<Unattached>) -> Vec<SliceView> {
     for Unattached { slice, gpu, process } in unattached {
         let Some(view) = slices.iter_mut().find(|view| view.name == slice) else { continue };
         let Some(place) = view.devices.iter().position(|device| device.gpu_uuid == gpu) else { continue };
         let used = process.used.unwrap_or_default();
+        (view.tier, view.tier_reason) = (WHOLE.0.into(), WHOLE.1.into());
         let device = &mut view.devices[place];
         device.used = device.used.saturating_add(used);
         let of_each = vec![Bytes::ZERO; view.devices.len()];

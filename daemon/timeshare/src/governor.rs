@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tranche_domain::compute::{ComputeTerms, Gang, Instant, Rules, Waits, Why, Window};
+use tranche_domain::compute::{ComputeTerms, Gang, Instant, Nanos, Rules, Waits, Why, Window};
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::slice::Slice;
 use tranche_domain::units::Permille;
 
 use crate::check::CheckReply;
 use crate::handle::SliceHandle;
+use crate::measured::MeasuredUse;
 use crate::rounds::Rounds;
 use crate::used::{Readings, Used};
 use crate::wakeups::{Number, Wakeups};
@@ -59,6 +60,8 @@ struct GovernorState {
     rounds: Rounds<SliceHandle>,
     /// Use by slices that have ended.
     used: Used,
+    /// Use by programs without the shim.
+    measured: MeasuredUse,
     next_number: Number,
 }
 
@@ -66,9 +69,20 @@ impl GovernorState {
     /// Retains the use of a slice that ends, if it is scheduled.
     fn depart(&mut self, name: &SliceName) {
         self.rounds.settle(now(), name);
-        let Some(handle) = self.rounds.site(name) else { return };
-        let busy = self.rounds.busy(name).unwrap_or_default();
-        self.used.end(name, &handle.runtime.gpus, &busy);
+        let Some((gpus, busy)) = self.busy(name) else { return };
+        self.used.end(name, &gpus, &busy);
+        self.measured.end(name);
+    }
+
+    /// GPUs of a slice, and its use of each since it was admitted, with the use that the driver measured.
+    fn busy(&self, name: &SliceName) -> Option<(Vec<GpuUuid>, Vec<Nanos>)> {
+        let gpus = self.rounds.site(name)?.runtime.gpus.clone();
+        let scheduled = self.rounds.busy(name)?;
+        let sum = |(gpu, busy): (&GpuUuid, Nanos)| {
+            Nanos::new(busy.get().saturating_add(self.measured.total(name, *gpu).get()))
+        };
+        let busy = gpus.iter().zip(scheduled).map(sum).collect();
+        Some((gpus, busy))
     }
 }
 
@@ -87,7 +101,12 @@ impl Governor {
     /// The kernel has no descriptors left.
     pub fn new(counted: CountedTransfers) -> io::Result<Self> {
         let rounds = Rounds::new(Rules::default());
-        let state = Mutex::new(GovernorState { rounds, used: Used::default(), next_number: Number::FIRST });
+        let state = Mutex::new(GovernorState {
+            rounds,
+            used: Used::default(),
+            measured: MeasuredUse::default(),
+            next_number: Number::FIRST,
+        });
         let wakeups = Arc::new(Wakeups::new()?);
         Ok(Self { state, wakeups, counted, stopping: AtomicBool::new(false), asked: Mutex::default() })
     }
@@ -196,11 +215,13 @@ impl Governor {
         let state = self.state();
         let (now, arbiter) = (now(), state.rounds.arbiter());
         let used = |gpu: &GpuUuid| {
-            let over = |window| arbiter.used(now, name, *gpu, window);
+            let over = |window| {
+                let measured = state.measured.used(name, *gpu, now, window);
+                arbiter.used(now, name, *gpu, window).checked_add(measured).unwrap_or(Permille::WHOLE)
+            };
             (over(Window::Second), over(Window::Minute))
         };
-        let gpus = &state.rounds.site(name)?.runtime.gpus;
-        let busy = state.rounds.busy(name)?;
+        let (gpus, busy) = state.busy(name)?;
         let busy = gpus.iter().zip(busy);
         let busy = busy.map(|(gpu, busy)| state.used.before(name, *gpu) + Duration::from_nanos(busy.get()));
         let (passes, degraded) = state.rounds.let_through(name)?;
@@ -214,6 +235,14 @@ impl Governor {
         Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded, waits })
     }
 
+    /// Adds a sample of a slice's use by programs without the shim: percent of the GPU's time since the last sample.
+    pub fn measure(&self, name: &SliceName, gpu: GpuUuid, percent: u32) {
+        let mut state = self.state();
+        if state.rounds.site(name).is_some() {
+            state.measured.add(name, gpu, now(), percent);
+        }
+    }
+
     /// GPU time of each slice since it was admitted, and that of slices that ended since the last call.
     ///
     /// For a single reader.
@@ -221,11 +250,10 @@ impl Governor {
         let mut state = self.state();
         let mut live = BTreeMap::new();
         for name in state.rounds.names() {
-            let (Some(handle), Some(busy)) = (state.rounds.site(name), state.rounds.busy(name)) else {
-                continue;
-            };
-            for (gpu, busy) in handle.runtime.gpus.iter().zip(busy) {
-                live.insert((name.clone(), *gpu), Duration::from_nanos(busy.get()));
+            for (gpu, busy) in
+                state.busy(name).into_iter().flat_map(|(gpus, busy)| gpus.into_iter().zip(busy))
+            {
+                live.insert((name.clone(), gpu), Duration::from_nanos(busy.get()));
             }
         }
         Readings { live, ended: state.used.take_ended() }
@@ -235,8 +263,8 @@ impl Governor {
     pub fn total(&self, gpu: GpuUuid) -> Duration {
         let state = self.state();
         let of = |name: &SliceName| {
-            let at = state.rounds.site(name)?.runtime.gpus.iter().position(|own| *own == gpu)?;
-            state.rounds.busy(name)?.get(at).copied()
+            let (gpus, busy) = state.busy(name)?;
+            gpus.iter().position(|own| *own == gpu).and_then(|at| busy.get(at).copied())
         };
         let now: Duration =
             state.rounds.names().filter_map(of).map(|busy| Duration::from_nanos(busy.get())).sum();

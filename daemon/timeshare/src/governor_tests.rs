@@ -39,8 +39,15 @@ impl Place {
         let slice = slice(name, permille, part);
         let regions = Regions::create(&directory, 1, 1, false).unwrap();
         let thread = Workers::default().start(&slice.name).unwrap();
-        let runtime =
-            SliceRuntime::new(slice.name.clone(), thread, &directory, regions, &[(part, Bytes::ZERO)], false, 0);
+        let runtime = SliceRuntime::new(
+            slice.name.clone(),
+            thread,
+            &directory,
+            regions,
+            &[(part, Bytes::ZERO)],
+            false,
+            0,
+        );
         let runtime = Arc::new(runtime);
         runtime.regions.control().occupy(seat(), ProcessIdentity { pid: 7, start_time: 7, inner_pid: 7 });
         self.governor.admit(&slice, &runtime).unwrap();
@@ -220,4 +227,24 @@ fn continuously_signalling_slice_is_muted() {
     assert_eq!(member.unmute(at(1000)), None);
     member.count_wakeup(at(1000));
     assert_eq!(member.unmute(at(1000)), None, "a millisecond is worth ten rings");
+}
+
+#[test]
+fn use_that_the_driver_measures_is_shown_and_counted() {
+    let place = Place::new();
+    let (slice, _runtime) = place.slice("a", 500);
+    let shown = || place.governor.show(&slice.name).unwrap();
+    assert_eq!((shown().used[0].0.get(), shown().why), (0, Some(Why::NoWork)));
+    let least = Duration::from_millis(18);
+    place.governor.measure(&slice.name, GPU, 100);
+    thread::sleep(Duration::from_millis(20));
+    place.governor.measure(&slice.name, GPU, 90);
+    assert_eq!((shown().used[0].0.get(), shown().why), (900, Some(Why::Running)));
+    assert!(shown().busy[0] >= least && place.governor.total(GPU) >= least);
+    assert_eq!(place.governor.readings().live[&(slice.name.clone(), GPU)], shown().busy[0]);
+    // A slice of another name is not scheduled, and has no account.
+    place.governor.measure(&"b".parse().unwrap(), GPU, 90);
+    assert!(!place.governor.readings().live.contains_key(&("b".parse().unwrap(), GPU)));
+    place.governor.leave(&slice.name);
+    assert!(place.governor.total(GPU) >= least, "the use of a slice that ended stays counted");
 }

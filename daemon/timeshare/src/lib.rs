@@ -9,6 +9,7 @@ mod account;
 pub mod check;
 mod governor;
 mod handle;
+mod measured;
 mod member;
 mod rounds;
 mod site;

@@ -199,7 +199,11 @@ mod tests {
             Ailment::Strangers(1),
         ];
         for ailment in all {
-            assert_eq!(Ailment::OF_LOSS.contains(&ailment.word()), !ailment.leaves_claims_alone(), "{ailment:?}");
+            assert_eq!(
+                Ailment::OF_LOSS.contains(&ailment.word()),
+                !ailment.leaves_claims_alone(),
+                "{ailment:?}"
+            );
         }
     }
 

@@ -126,7 +126,9 @@ impl DriverConfig {
         }
         if let Some(word) = document.evict_on.iter().find(|word| !Ailment::OF_LOSS.contains(&word.as_str())) {
             let words = Ailment::OF_LOSS.join(", ");
-            return Err(bad(format!("evict_on: {word:?} is none of {words}, with which a GPU's programs are lost")));
+            return Err(bad(format!(
+                "evict_on: {word:?} is none of {words}, with which a GPU's programs are lost"
+            )));
         }
         Ok(Self {
             driver,

@@ -142,7 +142,14 @@ mod tests {
 
     fn devices(ailment: Option<&Ailment>) -> Vec<PoolPart> {
         let node = node(2);
-        divide(&node.gpus.iter().map(|gpu| device(&node, gpu, ailment.map(|one| one.taint("d", false)))).collect::<Vec<_>>(), &[])
+        divide(
+            &node
+                .gpus
+                .iter()
+                .map(|gpu| device(&node, gpu, ailment.map(|one| one.taint("d", false))))
+                .collect::<Vec<_>>(),
+            &[],
+        )
     }
 
     #[test]

@@ -58,7 +58,8 @@ impl Accounting {
             bound.retain(|_| self.live_processes().next().is_some());
             return bound;
         }
-        let in_use: Vec<_> = self.live_processes().filter_map(|process| Container::of(process.id.pid)).collect();
+        let in_use: Vec<_> =
+            self.live_processes().filter_map(|process| Container::of(process.id.pid)).collect();
         bound.retain(|container| in_use.contains(container));
         bound
     }
