@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use nix::sys::signal::SigSet;
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::{Address, BoundListener};
-use tranche_inventory::Driver;
+use tranche_inventory::{Driver, calibrate};
 use tranche_privileged::Account;
 
 use crate::config::check_log;
@@ -79,8 +79,27 @@ const NODE_RUNTIME: &str = "/run/tranche";
 /// Directory of CDI documents that last until the machine stops.
 const NODE_CDI: &str = "/var/run/cdi";
 
+/// Becomes what the first argument names: a child that measures contexts, the privileged helper, a park worker, or else
+/// the daemon, before whose start `prepare` is called.
+pub fn program(prepare: impl FnOnce()) -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == calibrate::ARGUMENT => {
+            let gpu = arguments.next().and_then(|gpu| gpu.to_string_lossy().parse().ok());
+            gpu.map_or(ExitCode::FAILURE, calibrate::child_main)
+        }
+        Some(first) if first == tranche_privileged::ARGUMENT => tranche_privileged::main(arguments),
+        Some(first) if first == tranche_privileged::PARK_WORKER => tranche_parkworker::main(arguments),
+        _ => {
+            privileges::declare_park_worker();
+            prepare();
+            main()
+        }
+    }
+}
+
 /// Runs the daemon until it is signalled to stop.
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     abort_on_panic();
     match DaemonOptions::parse().run() {
         Ok(()) => ExitCode::SUCCESS,

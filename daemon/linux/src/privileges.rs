@@ -26,6 +26,9 @@ use tranche_privileged::{
 /// State of this process: capabilities belong to a process as a whole.
 static SEPARATED: OnceLock<Separated> = OnceLock::new();
 
+/// True if this program becomes a park worker when it is started as one.
+static HAS_PARK_WORKER: AtomicBool = AtomicBool::new(false);
+
 #[derive(Debug)]
 struct Separated {
     helper: Helper,
@@ -127,13 +130,21 @@ fn bounds(runtime: &Path, job_runner: PathBuf) -> Bounds {
     }
 }
 
+/// Declares that this program becomes a park worker when its first argument requests one.
+pub fn declare_park_worker() {
+    HAS_PARK_WORKER.store(true, Ordering::Release);
+}
+
 /// Socket of a new park worker, which takes the place of the last one. `job_runner` is the path of that program.
 ///
 /// # Errors
-/// The kernel's, or the helper's.
+/// The kernel's, or the helper's; a program that has declared no park worker would start itself anew.
 pub fn park_worker(runtime: &Path, job_runner: PathBuf) -> io::Result<OwnedFd> {
     if let Some(helper) = helper() {
         return Ok(helper.park_worker()?);
+    }
+    if !HAS_PARK_WORKER.load(Ordering::Acquire) {
+        return Err(io::Error::other("this program has no park worker"));
     }
     let program = std::env::current_exe()?;
     let (socket, mut child) = tranche_privileged::start_park_worker(&program, &bounds(runtime, job_runner))?;

@@ -137,8 +137,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "tranche-agent",
             "tranche-domain",
             "tranche-exposition",
-            "tranche-inventory",
-            "tranche-parkworker",
             "tranche-privileged",
             "tranche-rpc",
             "tranche-shm",

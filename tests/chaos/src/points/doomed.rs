@@ -8,7 +8,6 @@ use std::sync::{LazyLock, Mutex};
 
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::Pid;
-use tranche_inventory::calibrate;
 use tranche_shm::crash;
 
 use super::{AIM, Aim, PANICS, SAYS, VICTIM};
@@ -18,20 +17,7 @@ use super::{AIM, Aim, PANICS, SAYS, VICTIM};
 /// Its code is `tranched`'s own, from the command line on; only the points are added, which cost nothing in a build
 /// without their feature.
 pub fn daemon_main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    let first = arguments.next();
-    if first.as_deref().is_some_and(|first| first == calibrate::ARGUMENT) {
-        let gpu = arguments.next().and_then(|gpu| gpu.to_string_lossy().parse().ok());
-        return gpu.map_or(ExitCode::FAILURE, calibrate::child_main);
-    }
-    if first.is_some_and(|first| first == tranche_privileged::ARGUMENT) {
-        return tranche_privileged::main(arguments);
-    }
-    if std::env::args_os().nth(1).is_some_and(|first| first == tranche_privileged::PARK_WORKER) {
-        return tranche_parkworker::main(std::env::args_os().skip(2));
-    }
-    crash::hook(pass);
-    tranche_agent::cli::main()
+    tranche_agent::cli::program(|| crash::hook(pass))
 }
 
 struct Fate {
