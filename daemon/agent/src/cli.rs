@@ -79,8 +79,9 @@ const NODE_RUNTIME: &str = "/run/tranche";
 /// Directory of CDI documents that last until the machine stops.
 const NODE_CDI: &str = "/var/run/cdi";
 
-/// Becomes what the first argument names: a child that measures contexts, the privileged helper, a park worker, or else
-/// the daemon, before whose start `prepare` is called.
+/// Becomes what the first argument names, or else the daemon, before whose start `prepare` is called.
+///
+/// The others are a child that measures contexts, the privileged helper, and a park worker.
 pub fn program(prepare: impl FnOnce()) -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {

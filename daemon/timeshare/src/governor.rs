@@ -235,7 +235,9 @@ impl Governor {
         Some(Shown { used, busy: busy.collect(), why: Some(why), passes, degraded, waits })
     }
 
-    /// Adds a sample of a slice's use by programs without the shim: percent of the GPU's time since the last sample.
+    /// Adds a sample of a slice's use by programs without the shim.
+    ///
+    /// `percent` is of the GPU's time since the last sample.
     pub fn measure(&self, name: &SliceName, gpu: GpuUuid, percent: u32) {
         let mut state = self.state();
         if state.rounds.site(name).is_some() {
