@@ -193,7 +193,7 @@ test-cluster: build third-party cluster-build-all ## All that is tested there: l
 	@$(if $(ONLY),,$(KUBELET) test)
 	@$(CLUSTER) test $(ONLY)
 
-cluster-shell: build cluster-build ## A shell beside such a cluster
+cluster-shell: build cluster-build ## A shell with kubectl and helm beside such a cluster (docs/tour-kubernetes.md)
 	@$(CLUSTER) shell
 
 cluster-build: # Kubernetes, etcd, containerd and helm, and what an image takes of Debian: minutes the first time, then seconds

@@ -8,8 +8,6 @@ import time
 from waiting import Failed, until
 
 NAMESPACE = "tranche"
-# The way to the driver is NVIDIA's runtime by default, so its runtime class has to exist, as its operator makes it.
-RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
 VALUES = {"image": {"pullPolicy": "Never"}}
 
 
@@ -32,8 +30,6 @@ class Chart:
 
     def install(self, values=None, wait="60s", check=True, files=()):
         """`helm upgrade --install --wait`, with files of values before these. Returns helm's exit status, its output and the seconds that it took."""
-        if self.api.get("RuntimeClass", "nvidia") is None:
-            self.api.create(RUNTIME_CLASS)
         file = self.cluster.cell / "values.json"
         file.write_text(json.dumps({**VALUES, **(values or {})}))
         begun = time.monotonic()

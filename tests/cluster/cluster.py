@@ -16,6 +16,8 @@ from waiting import until
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BUILT = TREE / "target/cluster"
+# The chart's way to the driver is NVIDIA's runtime by default, so its runtime class has to exist, as its operator makes it.
+RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
 
 
 class Cluster:
@@ -49,6 +51,7 @@ class Cluster:
 
     def start(self):
         self.control.start()
+        self.api.create(RUNTIME_CLASS)
         self.say("the control plane serves: etcd, kube-apiserver, kube-controller-manager, kube-scheduler")
         self.boot(self.node)
 

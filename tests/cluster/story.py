@@ -14,12 +14,13 @@ import tests_of_packages as packages
 import tests_of_restarts as restarts
 import tests_of_slices as slices
 import tests_of_teams as with_kueue
+import tests_of_tour as of_tour
 import tests_of_two_nodes as two
 from chart import Chart
 from cluster import TREE
 from waiting import Failed
 
-CLAIMS = [packages.packed_release, demo.published_fractions,
+CLAIMS = [of_tour.tour, packages.packed_release, demo.published_fractions,
           claims.publishes, claims.claims_share, claims.claims_wait, claims.claims_end, claims.whole_gpu_has_its_processes,
           claims.claims_of_several_gpus, claims.claim_of_several,
           claims.parameters, claims.documented_manifest, claims.claims_storm, claims.claims_survive_power_cut, claims.profiles_are_resources,
@@ -27,8 +28,8 @@ CLAIMS = [packages.packed_release, demo.published_fractions,
 ANNOTATIONS = [annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
                annotations.image_cannot_undo_it, annotations.init_container_leaves_its_part, annotations.starts_at_once, annotations.reports_what_has_no_slice, annotations.required_plugin_is_awaited,
                annotations.survives_restarts]
-# Its claims are those of the packed release.
-SHORT = [slices.installs, slices.shares, slices.waits_for_room, packages.packed_release, claims.claims_share,
+# Its claims after the tour are those of the packed release.
+SHORT = [slices.installs, slices.shares, slices.waits_for_room, of_tour.tour, packages.packed_release, claims.claims_share,
          claims.claims_wait, claims.claims_end, claims.claims_storm, claims.claims_survive_power_cut,
          annotations.reads_annotations, annotations.refuses_what_does_not_fit, annotations.ends_with_the_pod,
          annotations.image_cannot_undo_it]

@@ -59,9 +59,13 @@ def installed(bed, chart, values):
 def claims_share(bed):
     """Claims of 0.5, 0.3 and 0.2 share one GPU, another 0.3 has the next; each sees its own memory, and no more."""
     wanted = {"half": 500, "third": 300, "other-third": 300, "fifth": 200}
-    for name, permille in wanted.items():
+    labelled = lambda: sorted((one.get("pod") or {}).get("name", "") for one in bed.chart.slices())
+    for number, (name, permille) in enumerate(wanted.items()):
         working(bed, name, permille)
         pods.runs(bed.api, name)
+        begun = time.monotonic()
+        until("the pod of its slice", lambda: labelled() == sorted(list(wanted)[:number + 1]), pause=0.05)
+        bed.say(f"the slice of {name} has its pod {time.monotonic() - begun:.1f} s after the pod ran")
     where = {}
     for name, permille in wanted.items():
         report = pods.report(bed.api, name)
@@ -70,8 +74,6 @@ def claims_share(bed):
         bed.expect(report["beyond"][0] is not None, f"{name} was granted 20 GiB beyond its memory")
         where[name] = pods.allocated(bed.api, name)[0][0]
     bed.expect(where["half"] == where["third"] == where["fifth"] != where["other-third"], f"GPUs: {where}")
-    labelled = lambda: sorted((one.get("pod") or {}).get("name", "") for one in bed.chart.slices()) == sorted(wanted)
-    until("the pods of the slices", labelled)
 
 
 def claims_wait(bed):

@@ -78,7 +78,7 @@ fn attributes(node: &NodeView, gpu: &GpuView) -> BTreeMap<String, DeviceAttribut
         ("index", number(gpu.index.into())),
         ("productName", text(&gpu.name)),
         ("pciBusID", text(&gpu.pci_bus_id)),
-        ("enforcement", text(&node.compute_enforcement)),
+        ("enforcement", text(&keyword(&node.compute_enforcement))),
         ("simulated", is(node.simulated)),
     ]);
     all.extend(gpu.numa_node.map(|numa| ("numaNode", number(numa.get().into()))));
@@ -89,6 +89,12 @@ fn attributes(node: &NodeView, gpu: &GpuView) -> BTreeMap<String, DeviceAttribut
     ];
     all.extend(versions.into_iter().filter_map(|(name, given)| Some((name, version(semantic(given)?)))));
     all.into_iter().map(|(name, attribute)| (name.to_owned(), attribute)).collect()
+}
+
+/// The part of a description before its first comma, as a word for selectors: `gpu-time`.
+fn keyword(description: &str) -> String {
+    let first = description.split(',').next().unwrap_or_default();
+    first.trim().to_lowercase().replace(' ', "-")
 }
 
 /// A version of up to three numbers as semantic versioning has it: three, without leading zeros.
@@ -115,6 +121,12 @@ mod tests {
         assert_eq!(quantity::whole(&capacity[MEMORY].value), Some(Bytes::mib(32510).get()));
         assert_eq!(quantity::whole(&capacity[COMPUTE].value), Some(1000));
         assert_eq!((device.allow_multiple_allocations, device.taints), (Some(true), None));
+    }
+
+    #[test]
+    fn enforcement_is_a_word() {
+        assert_eq!(keyword("GPU time, by a gate before each launch; a running kernel"), "gpu-time");
+        assert_eq!((keyword("none"), keyword("")), ("none".into(), String::new()));
     }
 
     #[test]

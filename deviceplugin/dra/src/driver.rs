@@ -31,6 +31,8 @@ pub(crate) struct DraDriver {
     pub(crate) counters: Arc<DriverCounters>,
     /// Wakes the main loop, which then reads everything again.
     pub(crate) changed: Notify,
+    /// Wakes the main loop soon after a claim was prepared, to set the pod of its slices.
+    pub(crate) prepared: Notify,
     /// Held while slices are made or ended.
     pub(crate) turns: ClaimTurns,
     /// Memory of the node's GPUs, as the daemon last listed them.
@@ -82,6 +84,7 @@ impl DraDriver {
             client: DebugClient(client),
             counters: Arc::new(DriverCounters::new()),
             changed: Notify::new(),
+            prepared: Notify::new(),
             turns: ClaimTurns::default(),
             capacities: Mutex::default(),
             config,
@@ -96,6 +99,7 @@ impl DraDriver {
         match &prepared {
             Ok(_) => {
                 self.counters.prepared_within(begun.elapsed());
+                self.prepared.notify_one();
                 tracing::info!(claim = %named(claim), uid = claim.uid, "prepared");
             }
             Err(error) => tracing::warn!("{error}"),

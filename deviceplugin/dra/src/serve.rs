@@ -32,6 +32,8 @@ use crate::service::{ClaimService, HealthService, RegistrationService, SharedHea
 
 /// Interval of reading the daemon.
 const LOOK: Duration = Duration::from_secs(2);
+/// Time after the preparation of a claim within which the kubelet usually lists its pod.
+const LISTED: Duration = Duration::from_millis(300);
 /// Interval of comparing what is published.
 const COMPARE: Duration = Duration::from_secs(30);
 /// Interval of looking for slices without claims.
@@ -146,9 +148,11 @@ async fn look(driver: Arc<DraDriver>, health: watch::Sender<SharedHealth>) {
             // What is published stays: a claim that comes meanwhile is prepared as soon as the daemon is back.
             Err(error) => state.complaints.complain("daemon", &error.to_string()),
         }
-        // A look is due after either a change or the interval, and after a change a comparison, too.
-        if timeout(LOOK, driver.changed.notified()).await.is_ok() {
-            state.compared = None;
+        // After a change a comparison is due, too.
+        tokio::select! {
+            () = driver.changed.notified() => state.compared = None,
+            () = driver.prepared.notified() => sleep(LISTED).await,
+            () = sleep(LOOK) => {}
         }
     }
 }

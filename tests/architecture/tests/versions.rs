@@ -28,6 +28,7 @@ fn chart_image_and_changelog_have_the_version_of_the_workspace() {
         ("deviceplugin/chart/Chart.yaml", "version: "),
         ("deviceplugin/Containerfile", " -t tranche:"),
         ("docs/kubernetes.md", " -t REGISTRY/tranche:"),
+        ("docs/tour-kubernetes.md", "image: tranche:"),
     ] {
         let words = entry(path, prefix);
         assert_eq!(words.split(' ').next(), Some(&*version), "{path}: {prefix}");
