@@ -6,6 +6,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use e2e::{Node, Process, compile, eventually, skip};
@@ -24,19 +25,27 @@ const GREEN: Duration = Duration::from_secs(5);
 /// Number of answers, of which the slowest is measured.
 const ANSWERS: usize = 100;
 
+/// Turn at a siege: an answer in one would wait for a processor behind the programs of another.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Programs of other users that hold connections to an address, until this is dropped.
-struct Siege(Vec<Process>);
+struct Siege {
+    programs: Vec<Process>,
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl Siege {
     fn of(node: &Node, address: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let program = compile("tests/e2e/clients/siege.c", &[]).expect("it compiles");
         let start = |uid: u32, (kind, count): (&str, u32)| {
             let mut command: Command = node.command(&program);
             Process::start(command.args([address, kind, &count.to_string(), &uid.to_string()]))
         };
         let users = USERS.into_iter().flat_map(|uid| KINDS.into_iter().map(move |kind| (uid, kind)));
-        let mut siege = Self(users.map(|(uid, kind)| start(uid, kind)).collect());
-        for one in &mut siege.0 {
+        let programs = users.map(|(uid, kind)| start(uid, kind)).collect();
+        let mut siege = Self { programs, _turn: turn };
+        for one in &mut siege.programs {
             let begun = one.line().expect("it begins");
             assert!(begun.starts_with("begun "), "{begun}");
         }
@@ -44,7 +53,7 @@ impl Siege {
     }
 
     fn assert_runs(&mut self) {
-        assert!(self.0.iter_mut().all(Process::runs), "a hostile program has ended");
+        assert!(self.programs.iter_mut().all(Process::runs), "a hostile program has ended");
     }
 }
 
