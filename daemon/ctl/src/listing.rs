@@ -21,8 +21,11 @@ pub const GPU: &str = "gpu";
 /// Name of the listed object.
 pub const NAME: &str = "name";
 
+/// Pod of a slice, with or without its namespace.
+pub const POD: &str = "pod";
+
 /// Filters of all lists.
-const KEYS: [&str; 5] = [NAME, STATE, USER, PROJECT, GPU];
+const KEYS: [&str; 6] = [NAME, STATE, USER, PROJECT, GPU, POD];
 
 /// One line of a list.
 #[derive(Clone, Debug)]
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn unknown_keys_and_columns_name_the_known_ones() {
         let text = listing().selected(&args(None, &[("colour", "red")])).unwrap_err().to_string();
-        assert_eq!(text, "there is no filter \"colour\"; there are: name, state, user, project, gpu");
+        assert_eq!(text, "there is no filter \"colour\"; there are: name, state, user, project, gpu, pod");
         let text = listing().selected(&args(Some("size"), &[])).unwrap_err().to_string();
         assert_eq!(text, "there is no column \"size\"; there are: name, in-use");
     }

@@ -24,7 +24,7 @@ pub struct ListingArgs {
     /// Sort by this column, such as age or in-slices
     #[arg(long, value_name = "COLUMN")]
     pub sort: Option<String>,
-    /// Only entries with this state, user, project, gpu or name; several filters apply together
+    /// Only entries with this state, user, project, gpu, pod or name; several filters apply together
     #[arg(long, value_name = "KEY=VALUE")]
     pub filter: Vec<Condition>,
 }

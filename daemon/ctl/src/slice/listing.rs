@@ -2,7 +2,7 @@
 
 use tranche_domain::view::{ComputeState, SliceDeviceView, SliceView};
 
-use crate::listing::{Entry, GPU, Listing, NAME, PROJECT, STATE, USER};
+use crate::listing::{Entry, GPU, Listing, NAME, POD, PROJECT, STATE, USER};
 use crate::owners::Owners;
 use crate::smi::state;
 use crate::table::{Cell, Column, or_dash};
@@ -21,17 +21,24 @@ const COLUMNS: [Column; 11] = [
     Column::left("Ends").drop(1),
 ];
 
-/// Slices as a list; the column of projects and jobs is present if any slice has one.
+/// Slices as a list; the columns of projects with jobs, and of pods, are present if any slice has one.
 pub(super) fn of(slices: Vec<SliceView>, owners: &Owners) -> Listing<SliceView> {
     let with_purpose = slices.iter().any(|slice| owners.purpose(slice).is_some());
+    let with_pod = slices.iter().any(|slice| slice.pod.is_some());
     let mut columns = COLUMNS.to_vec();
     if with_purpose {
         columns.insert(2, Column::left("Project/job").cut(12));
+    }
+    if with_pod {
+        columns.insert(1, Column::left("Pod").cut(16).drop(5));
     }
     let entry = |slice: SliceView| {
         let mut cells = cells(&slice, owners);
         if with_purpose {
             cells.insert(2, or_dash(owners.purpose(&slice)).into());
+        }
+        if with_pod {
+            cells.insert(1, or_dash(pod(&slice)).into());
         }
         Entry { name: slice.name.to_string(), cells, traits: traits(&slice, owners), view: slice }
     };
@@ -56,6 +63,11 @@ fn cells(slice: &SliceView, owners: &Owners) -> Vec<Cell> {
     ]
 }
 
+/// Namespace and name of a slice's pod.
+fn pod(slice: &SliceView) -> Option<String> {
+    slice.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name))
+}
+
 fn memory(device: &SliceDeviceView) -> String {
     let over = if device.used > device.cap { " (over)" } else { "" };
     format!("{} / {} MiB{over}", device.used.whole_mib(), device.cap.whole_mib())
@@ -74,6 +86,8 @@ fn traits(slice: &SliceView, owners: &Owners) -> Vec<(&'static str, String)> {
     traits.extend(purpose.iter().map(|purpose| (PROJECT, purpose.clone())));
     traits
         .extend(purpose.iter().filter_map(|purpose| Some((PROJECT, purpose.split_once('/')?.0.to_owned()))));
+    traits.extend(pod(slice).map(|pod| (POD, pod)));
+    traits.extend(slice.pod.iter().map(|pod| (POD, pod.name.to_string())));
     traits.extend(slice.devices.iter().map(|device| (GPU, device.gpu_index.to_string())));
     traits
 }
@@ -116,5 +130,9 @@ mod tests {
         assert_eq!(found("project", "vision/train"), ["frac05"]);
         assert_eq!(found("gpu", "2"), ["pair"]);
         assert_eq!(found("user", "1000"), ["frac03", "frac05"]);
+        assert_eq!(
+            (found("pod", "train-0"), found("pod", "default/train-0")),
+            (vec!["frac05".into()], vec!["frac05".into()])
+        );
     }
 }
