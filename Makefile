@@ -22,7 +22,7 @@ STAGED := e2e stress chaos teams pytorch fakekubelet compat
 TESTS_OF = $(if $(IS_BUILT),--workspace $(call NAMES_OF,$(1)),--tests $(addprefix -p ,$(1)))
 NAMES_OF = $(or $(shell .ci/tests $(1)),$(error .ci/tests has no names))
 # Tests with real processes wait longer than they compute.
-AT_A_TIME := RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),$(shell n=$$(nproc); echo $$((n < 4 ? 4 : n))))
+TEST_THREADS := RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),$(shell n=$$(nproc); echo $$((n < 4 ? 4 : n))))
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
@@ -162,7 +162,7 @@ unit: ## Tests of each crate by itself
 	$(CARGO) test --no-fail-fast --workspace $(if $(IS_BUILT),--lib --bins $(call NAMES_OF,--but $(STAGED)),--tests $(STAGED:%=--exclude %))
 
 e2e: build ## Tests with real processes on the simulated GPU
-	TRANCHE_STAGE=$(abspath $(STAGE)) $(AT_A_TIME) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
+	TRANCHE_STAGE=$(abspath $(STAGE)) $(TEST_THREADS) $(CARGO) test --no-fail-fast $(call TESTS_OF,e2e fakekubelet stress chaos teams)
 
 escape: build ## Every escape route on every driver personality (PERSONALITIES=535,580 ROUTES=reset TIMES=30)
 	TRANCHE_STAGE=$(abspath $(STAGE)) PERSONALITIES=$(or $(PERSONALITIES),all) $(CARGO) test --no-fail-fast --tests -p e2e --test escape
