@@ -39,15 +39,13 @@ fn pass(stream: Option<Stream>, work: Work, real: DriverCall<'_>) -> c_int {
 /// Passes a copy or fill: as a launch if it counts, and else at once.
 ///
 /// One of unknown route counts wherever any does.
+#[inline(always)]
 pub(crate) fn transferred(
     stream: Stream,
     what: impl FnOnce() -> Transfer,
     real: impl Fn() -> c_int,
 ) -> c_int {
-    let Some(inside) = attach::inside() else { return real() };
-    let word = inside.control.transfers_word();
-    direct::decide_by(word);
-    let transfer = match CountedTransfers::of_word(word.load(Acquire)) {
+    let transfer = match counted_transfers() {
         CountedTransfers::None | CountedTransfers::Held => None,
         CountedTransfers::All => Some(what()),
         CountedTransfers::Inside => Some(what()).filter(|transfer| !transfer.is_over_bus()),
@@ -58,7 +56,17 @@ pub(crate) fn transferred(
     }
 }
 
+/// Kinds of transfers that count; none outside a slice. Lets later ones that do not count pass by themselves.
+#[inline(never)]
+fn counted_transfers() -> CountedTransfers {
+    let Some(inside) = attach::inside() else { return CountedTransfers::None };
+    let word = inside.control.transfers_word();
+    direct::decide_by(word);
+    CountedTransfers::of_word(word.load(Acquire))
+}
+
 /// Waits while the slice is away from its GPUs, and lets later calls pass by themselves.
+#[inline(never)]
 pub(crate) fn be_present() {
     if let Some(inside) = attach::inside() {
         direct::decide_by(inside.control.transfers_word());

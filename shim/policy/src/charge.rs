@@ -99,8 +99,22 @@ pub struct Tenant<'a> {
 
 impl<'a> Tenant<'a> {
     /// Charges `units`, or fails where the slice has no room for them.
-    #[inline(always)]
+    ///
+    /// # Errors
+    /// The slice has no room.
+    #[inline(never)]
     pub fn charge(
+        self,
+        device: DeviceSlot,
+        units: Units,
+        daemon: &impl DaemonLink,
+    ) -> Result<Reservation<'a>, ChargeRefused> {
+        self.charge_quickly(device, units, daemon)
+    }
+
+    /// As [`Tenant::charge`], compiled into its caller: for what programs do thousands of times a second.
+    #[inline(always)]
+    pub(crate) fn charge_quickly(
         self,
         device: DeviceSlot,
         units: Units,
@@ -148,8 +162,14 @@ impl<'a> Tenant<'a> {
     }
 
     /// Releases a charge, and returns its credit too while the slice is over its cap.
-    #[inline(always)]
+    #[inline(never)]
     pub fn release(self, device: DeviceSlot, units: Units) {
+        self.release_quickly(device, units);
+    }
+
+    /// As [`Tenant::release`], compiled into its caller.
+    #[inline(always)]
+    pub(crate) fn release_quickly(self, device: DeviceSlot, units: Units) {
         point("release: begin");
         match self.control.over_cap(device) {
             false => self.credit(device).release(units),

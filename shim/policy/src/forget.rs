@@ -9,10 +9,16 @@ use crate::table::{EntryKind, TableEntry};
 
 impl Ledger<'_> {
     /// Releases the charge of an entry that left the table.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn forget(&self, kind: EntryKind, key: u64, entry: TableEntry) {
+        self.forget_quickly(kind, key, entry);
+    }
+
+    /// As [`Ledger::forget`], compiled into its caller.
+    #[inline(always)]
+    pub(crate) fn forget_quickly(&self, kind: EntryKind, key: u64, entry: TableEntry) {
         if entry.units > Units::ZERO {
-            self.tenant.release(entry.device, entry.units);
+            self.tenant.release_quickly(entry.device, entry.units);
         }
         match kind {
             EntryKind::Memory | EntryKind::Leaving if entry.detail > 0 => {

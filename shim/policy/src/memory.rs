@@ -30,7 +30,7 @@ impl<'a> Ledger<'a> {
         driver: impl FnOnce() -> Result<(u64, Extent), E>,
         undo: impl FnOnce(u64),
     ) -> Result<u64, ClaimDenied<E>> {
-        let reserved = self.tenant.charge(claim.device, claim.extent.worst(), daemon)?;
+        let reserved = self.tenant.charge_quickly(claim.device, claim.extent.worst(), daemon)?;
         let (key, extent) = driver().map_err(ClaimDenied::Driver)?;
         point("allocate: driver");
         match self.enter(kind, key, Claim { extent, ..claim }, reserved, daemon) {
@@ -64,9 +64,9 @@ impl<'a> Ledger<'a> {
         let moment = self.table.moment(kind, key);
         driver()?;
         point("free: driver");
-        if let Some(entry) = self.table.take(kind, key, moment) {
+        if let Some(entry) = self.table.take_quickly(kind, key, moment) {
             point("free: taken");
-            self.forget(kind, key, entry);
+            self.forget_quickly(kind, key, entry);
         }
         Ok(())
     }
@@ -132,7 +132,8 @@ impl<'a> Ledger<'a> {
         point("allocate: entered");
         match before {
             Ok(None) => {}
-            Ok(Some(gone)) => self.forget(kind, key, gone),
+            // A call would have each allocation write its entry to memory first.
+            Ok(Some(gone)) => self.forget_quickly(kind, key, gone),
             Err(Full) => return Err(Paid::Entered(entry)),
         }
         Ok(())

@@ -15,6 +15,8 @@ mod shard;
 use room::SHARDS;
 use shard::{Place, Shard, read, write};
 
+use crate::lock::Guard;
+
 pub use entry::{EntryKind, Full, TableEntry};
 pub use room::{EntryTable, Open};
 
@@ -44,24 +46,24 @@ impl EntryTable<'_> {
     /// Replaces the entry of `key` by the result of `next`, in one step; returns the one before.
     ///
     /// `next` must be quick and must not call the table.
-    #[inline(always)]
+    #[inline]
     pub fn change(
         &self,
         kind: EntryKind,
         key: u64,
         next: impl FnOnce(Option<TableEntry>) -> Option<TableEntry>,
     ) -> Result<Option<TableEntry>, Full> {
-        let shard = self.shard(kind, key);
-        let _guard = shard.lock();
-        let place = shard.seek(kind, key);
-        let before = place.entry();
-        match (place, next(before)) {
-            (Place::Taken(found), Some(entry)) => write(found.cell, kind, key, entry),
-            (Place::Taken(found), None) => shard.remove(found),
-            (Place::Vacant(cell), Some(entry)) => shard.insert(cell, kind, key, entry)?,
-            (Place::Vacant(_), None) => {}
-        }
+        let held = self.hold(kind, key);
+        let before = held.place.entry();
+        held.replace(next(before))?;
         Ok(before)
+    }
+
+    #[inline(never)]
+    fn hold(&self, kind: EntryKind, key: u64) -> Held<'_> {
+        let shard = self.shard(kind, key);
+        let guard = shard.lock();
+        Held { place: shard.seek(kind, key), shard, kind, key, _guard: guard }
     }
 
     /// Inserts an entry under a serial of its own kind; returns the entry before.
@@ -95,8 +97,14 @@ impl EntryTable<'_> {
     }
 
     /// Removes `key` if it was entered no later than `stamp`.
-    #[inline(always)]
+    #[inline(never)]
     pub fn take(&self, kind: EntryKind, key: u64, stamp: u64) -> Option<TableEntry> {
+        self.take_quickly(kind, key, stamp)
+    }
+
+    /// As [`EntryTable::take`], compiled into its caller.
+    #[inline(always)]
+    pub fn take_quickly(&self, kind: EntryKind, key: u64, stamp: u64) -> Option<TableEntry> {
         let shard = self.shard(kind, key);
         let _guard = shard.lock();
         let Place::Taken(found) = shard.seek(kind, key) else { return None };
@@ -157,6 +165,30 @@ impl EntryTable<'_> {
     #[inline(always)]
     fn shard(&self, kind: EntryKind, key: u64) -> Shard<'_> {
         Shard::of(self, kind, key)
+    }
+}
+
+/// The place of a key, whose shard is locked.
+struct Held<'a> {
+    place: Place<'a>,
+    shard: Shard<'a>,
+    kind: EntryKind,
+    key: u64,
+    _guard: Guard<'a>,
+}
+
+impl Held<'_> {
+    /// Makes `next` the entry of the key, or leaves it without one.
+    #[inline(never)]
+    fn replace(self, next: Option<TableEntry>) -> Result<(), Full> {
+        let Self { place, shard, kind, key, .. } = self;
+        match (place, next) {
+            (Place::Taken(found), Some(entry)) => write(found.cell, kind, key, entry),
+            (Place::Taken(found), None) => shard.remove(found),
+            (Place::Vacant(cell), Some(entry)) => shard.insert(cell, kind, key, entry)?,
+            (Place::Vacant(_), None) => {}
+        }
+        Ok(())
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) trait Width: Copy {
     fn narrow(wide: u64) -> Self;
     /// The null pointer, or size zero.
     const ZERO: Self;
+    /// True for 32 bits.
+    const IS_NARROW: bool = size_of::<Self>() < size_of::<u64>();
 }
 
 macro_rules! width {

@@ -13,6 +13,7 @@ use super::reclaim::with_reclaim;
 use super::{driver, external, stream};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::{DriverCall, number};
 
 /// `CUDA_ARRAY_DESCRIPTOR`; its first version had 32-bit sizes.
 #[repr(C)]
@@ -72,9 +73,8 @@ pub(crate) unsafe fn create<D: Descriptor>(
             return real(array, shape);
         }
         let undo = |made| _ = driver::cuArrayDestroy(made);
-        let wanted = (*shape).shape();
-        let made = charged(wanted.bytes(1), |made| real(made, shape), undo);
-        code(or_invalid(made, || invalid(wanted)).map(|made| *array = made))
+        let made = charged((*shape).shape(), 1, DriverCall::of(&number(|made| real(made, shape))), undo);
+        code(made.map(|made| *array = made))
     }
 }
 
@@ -90,26 +90,33 @@ pub(crate) unsafe fn create_mipmapped(
             return real(array, shape, levels);
         }
         let undo = |made| _ = driver::cuMipmappedArrayDestroy(made);
-        let wanted = (*shape).shape();
-        let made = charged(wanted.bytes(levels), |made| real(made, shape, levels), undo);
-        code(or_invalid(made, || invalid(wanted)).map(|made| *array = made))
+        let driver = number(|made| real(made, shape, levels));
+        code(charged((*shape).shape(), levels, DriverCall::of(&driver), undo).map(|made| *array = made))
     }
 }
 
-fn invalid(shape: ArrayShape) -> Result<(), c_int> {
-    super::invalid::array(shape.width, shape.format, shape.channels)
+#[inline(never)]
+fn charged(
+    shape: ArrayShape,
+    levels: u32,
+    real: DriverCall<'_, Result<u64, c_int>>,
+    undo: fn(u64),
+) -> Result<u64, c_int> {
+    let made = allocated(shape.bytes(levels), real, undo);
+    or_invalid(made, || super::invalid::array(shape.width, shape.format, shape.channels))
 }
 
-fn charged(bytes: Option<u64>, real: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)) -> Result<u64, c_int> {
+fn allocated(
+    bytes: Option<u64>,
+    real: DriverCall<'_, Result<u64, c_int>>,
+    undo: fn(u64),
+) -> Result<u64, c_int> {
     let place = current()?;
     let Some(extent) = bytes.and_then(Extent::blocks) else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
     with_reclaim(&place.ledger, || {
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made)).map(|()| (made, extent))
-        };
-        place.ledger.allocate(EntryKind::Array, claim, &DaemonLine, driver, &undo)
+        let driver = || real.make().map(|made| (made, extent));
+        place.ledger.allocate(EntryKind::Array, claim, &DaemonLine, driver, undo)
     })
 }
 
@@ -163,7 +170,7 @@ pub(crate) unsafe fn map(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
-    unsafe { mapped(list, count, stream, || real(list, count, stream)) }
+    unsafe { mapped(list, count, stream, DriverCall::of(&|| real(list, count, stream))) }
 }
 
 /// The variant in which stream 0 is the calling thread's own.
@@ -174,17 +181,18 @@ pub(crate) unsafe fn map_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
-    unsafe { mapped(list, count, stream::own(stream), || real(list, count, stream)) }
+    unsafe { mapped(list, count, stream::own(stream), DriverCall::of(&|| real(list, count, stream))) }
 }
 
 /// Lets `real` map memory into arrays or unmap it.
 ///
 /// # Safety
 /// `list` is null or has `count` entries.
-unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
+#[inline(never)]
+unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: DriverCall<'_>) -> c_int {
     let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
     if list.is_null() {
-        return real();
+        return real.make();
     }
     // SAFETY: not null, and of `count` entries by this function's contract.
     let list = unsafe { core::slice::from_raw_parts(list, count as usize) };
@@ -196,7 +204,7 @@ unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: impl FnOnc
         list.iter().map(MapInfo::tile),
         &EventMarks,
         || mark::behind(stream),
-        || checked(real()),
+        || checked(real.make()),
     );
     ledger.flush_shares(&DaemonLine);
     code(mapped)

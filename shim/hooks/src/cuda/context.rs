@@ -10,6 +10,7 @@ use super::reclaim::with_reclaim;
 use super::{driver, slots};
 use crate::attach::{self, Ours};
 use crate::connection::DaemonLine;
+use crate::driver_call::{DriverCall, number};
 use crate::{launch, thread};
 
 pub(crate) unsafe fn create(
@@ -85,22 +86,17 @@ fn created(context: *mut u64, device: c_int, driver: impl Fn(*mut u64) -> c_int)
     }
     // SAFETY: destroys the context that the driver has just made, whose handle no other code has received.
     let undo = |made| _ = unsafe { driver::cuCtxDestroy_v2(made) };
-    let made = charged(device, driver, undo)?;
+    let made = charged(device, DriverCall::of(&number(driver)), undo)?;
     // SAFETY: not null, and writable by the hook's contract.
     unsafe { *context = made };
     Ok(())
 }
 
-fn charged(device: c_int, driver: impl Fn(*mut u64) -> c_int, undo: impl Fn(u64)) -> Result<u64, c_int> {
+#[inline(never)]
+fn charged(device: c_int, driver: DriverCall<'_, Result<u64, c_int>>, undo: fn(u64)) -> Result<u64, c_int> {
     let ledger = ledger()?;
     let slot = slots::slot(&ledger, device)?;
-    with_reclaim(&ledger, || {
-        let driver = || {
-            let mut made = 0;
-            checked(driver(&mut made)).map(|()| made)
-        };
-        ledger.create_context(slot, &DaemonLine, driver, &undo)
-    })
+    with_reclaim(&ledger, || ledger.create_context(slot, &DaemonLine, || driver.make(), undo))
 }
 
 /// Creates a green context: its primary context, which it keeps alive, and its queues are charged.
@@ -124,7 +120,8 @@ pub(crate) unsafe fn create_green(
         // and no other code has its handle.
         let made = unsafe {
             let undo = |made| _ = driver::cuGreenCtxDestroy(made);
-            charged(device, |made| real(made, resources, device, flags), undo)
+            let driver = number(|made| real(made, resources, device, flags));
+            charged(device, DriverCall::of(&driver), undo)
         };
         drop(call);
         let _ = end_primary(&ledger, device, slot, || Ok(()));

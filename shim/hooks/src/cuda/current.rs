@@ -21,8 +21,14 @@ pub(crate) struct CurrentContext {
 }
 
 /// Place of the current context in the slice, its reserve charged.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn current() -> Result<CurrentContext, c_int> {
+    current_quickly()
+}
+
+/// As [`current`], compiled into its caller.
+#[inline(always)]
+pub(crate) fn current_quickly() -> Result<CurrentContext, c_int> {
     let ledger = ledger()?;
     match known(ledger) {
         Some(place) => Ok(place),

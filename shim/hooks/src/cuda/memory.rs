@@ -6,13 +6,14 @@ use tranche_policy::{Claim, EntryKind, Extent, Pitched};
 use tranche_shm::parking::Hindrance;
 
 use super::abi::{SUCCESS, Width, checked, code};
-use super::current::current;
+use super::current::current_quickly;
 use super::invalid::{self, or_invalid};
 use super::ledger::refused;
 use super::reclaim::with_reclaim;
 use super::{driver, external, pool_memory, shared};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::DriverCall;
 
 pub(crate) unsafe fn allocate<P: Width, S: Width>(
     real: unsafe extern "C" fn(*mut P, S) -> c_int,
@@ -24,17 +25,17 @@ pub(crate) unsafe fn allocate<P: Width, S: Width>(
         return unsafe { real(pointer, bytes) };
     }
     let extent = Extent::plain(bytes.wide());
-    code(
-        charged(extent, move || {
-            let mut made = P::ZERO;
-            // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
-            checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
-        })
-        .map(|made| {
-            // SAFETY: not null, and writable by the hook's contract.
-            unsafe { *pointer = P::narrow(made) }
-        }),
-    )
+    let driver = move || {
+        let mut made = P::ZERO;
+        // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
+        checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
+    };
+    // The form of which programs make thousands of calls a second has code of its own.
+    let made = if P::IS_NARROW { charged_rarely(extent, &driver) } else { charged(extent, driver) };
+    code(made.map(|made| {
+        // SAFETY: not null, and writable by the hook's contract.
+        unsafe { *pointer = P::narrow(made) }
+    }))
 }
 
 pub(crate) unsafe fn allocate_managed(
@@ -49,7 +50,7 @@ pub(crate) unsafe fn allocate_managed(
     }
     let extent = Extent::plain(bytes.wide());
     attach::hinder(Hindrance::Managed);
-    let made = charged(extent, move || {
+    let made = charged_rarely(extent, &move || {
         let mut made = 0;
         // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
         checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
@@ -74,7 +75,7 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
     }
     let expected = Pitched { width: width.wide(), height: height.wide() }.bytes().and_then(Extent::plain);
     let row = core::cell::Cell::new(S::ZERO);
-    let made = charged(expected, || {
+    let made = charged_rarely(expected, &|| {
         let (mut made, mut pitch) = (P::ZERO, S::ZERO);
         // SAFETY: `real` writes to locals; the other arguments are the program's, valid by the hook's contract.
         checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
@@ -91,13 +92,24 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
     }))
 }
 
+/// The driver's result with address and size; `None` where the size exceeds every range.
+type Made = Result<(u64, Option<Extent>), c_int>;
+
+/// As [`charged`], by code that all functions share.
+#[inline(always)]
+fn charged_rarely(extent: Option<Extent>, driver: &impl Fn() -> Made) -> Result<u64, c_int> {
+    charged_by_call(extent, DriverCall::of(driver))
+}
+
+#[inline(never)]
+fn charged_by_call(extent: Option<Extent>, driver: DriverCall<'_, Made>) -> Result<u64, c_int> {
+    charged(extent, || driver.make())
+}
+
 /// Charges for the current context's device and lets `driver` allocate; no extent exceeds every range.
 #[inline(always)]
-fn charged(
-    extent: Option<Extent>,
-    driver: impl Fn() -> Result<(u64, Option<Extent>), c_int>,
-) -> Result<u64, c_int> {
-    let place = current()?;
+fn charged(extent: Option<Extent>, driver: impl Fn() -> Made) -> Result<u64, c_int> {
+    let place = current_quickly()?;
     let Some(extent) = extent else { return Err(refused(&place.ledger)) };
     let claim = Claim { device: place.device, extent, owner: place.owner };
     with_reclaim(&place.ledger, move || {

@@ -18,6 +18,7 @@ use super::ledger::ledger;
 use super::reclaim::with_reclaim;
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::{DriverCall, number};
 use crate::sys;
 
 /// `CU_MODULE_LAZY_LOADING`
@@ -138,38 +139,36 @@ unsafe fn charged(
     real: impl Fn(*mut u64) -> c_int,
 ) -> c_int {
     let Some(size) = size.filter(|_| !handle.is_null()) else { return real(handle) };
-    if size.is_managed {
-        attach::hinder(Hindrance::Managed);
-    }
-    let load = || {
-        let size = if is_lazy() { size.lazily() } else { size };
-        if size.later().is_some_and(|later| later > Units::ZERO) {
-            DEFERRED.store(true, Relaxed);
-        }
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made)).map(|()| made)
-        };
-        let undo = |made| drop_unseen(form, made);
-        match form {
-            UnloadForm::Module => {
-                let place = current()?;
-                let where_to = (place.device, place.owner);
-                with_reclaim(&place.ledger, || {
-                    place.ledger.load_module(size, where_to, &DaemonLine, driver, undo)
-                })
-            }
-            // It belongs to no context, and is loaded into all of them.
-            UnloadForm::Library => {
-                let ledger = ledger()?;
-                with_reclaim(&ledger, || ledger.load_library(size, &DaemonLine, driver, undo))
-            }
-        }
-    };
-    code(load().map(|made| {
+    code(loaded(form, size, DriverCall::of(&number(real))).map(|made| {
         // SAFETY: not null, and writable by the hook's contract.
         unsafe { *handle = made }
     }))
+}
+
+#[inline(never)]
+fn loaded(form: UnloadForm, size: ImageSize, real: DriverCall<'_, Result<u64, c_int>>) -> Result<u64, c_int> {
+    if size.is_managed {
+        attach::hinder(Hindrance::Managed);
+    }
+    let size = if is_lazy() { size.lazily() } else { size };
+    if size.later().is_some_and(|later| later > Units::ZERO) {
+        DEFERRED.store(true, Relaxed);
+    }
+    let undo = |made| drop_unseen(form, made);
+    match form {
+        UnloadForm::Module => {
+            let place = current()?;
+            let where_to = (place.device, place.owner);
+            with_reclaim(&place.ledger, || {
+                place.ledger.load_module(size, where_to, &DaemonLine, || real.make(), undo)
+            })
+        }
+        // It belongs to no context, and is loaded into all of them.
+        UnloadForm::Library => {
+            let ledger = ledger()?;
+            with_reclaim(&ledger, || ledger.load_library(size, &DaemonLine, || real.make(), undo))
+        }
+    }
 }
 
 fn drop_unseen(form: UnloadForm, made: u64) {

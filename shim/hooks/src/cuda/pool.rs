@@ -15,6 +15,7 @@ use super::reclaim::with_reclaim;
 use super::{captures, driver, placement, pool_memory, shared, stream};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::{DriverCall, number};
 
 pub(crate) unsafe fn allocate(
     real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
@@ -72,22 +73,29 @@ fn charged(
     if pointer.is_null() || bytes == 0 || stream::is_capturing(stream) {
         return checked(real(pointer));
     }
-    let made = or_invalid(allocated(bytes, stream, pool, real), || invalid::streamed(stream, pool))?;
+    let made = allocated(bytes, stream, pool, DriverCall::of(&number(real)))?;
     // SAFETY: not null, and writable by the hook's contract.
     unsafe { *pointer = made };
     Ok(())
 }
 
+#[inline(never)]
 fn allocated(
     bytes: usize,
     stream: u64,
     pool: Option<u64>,
-    real: impl Fn(*mut u64) -> c_int,
+    real: DriverCall<'_, Result<u64, c_int>>,
 ) -> Result<u64, c_int> {
-    let allocate = || {
-        let mut made = 0;
-        checked(real(&mut made)).map(|()| made)
-    };
+    or_invalid(allocated_from(bytes, stream, pool, real), || invalid::streamed(stream, pool))
+}
+
+fn allocated_from(
+    bytes: usize,
+    stream: u64,
+    pool: Option<u64>,
+    real: DriverCall<'_, Result<u64, c_int>>,
+) -> Result<u64, c_int> {
+    let allocate = || real.make();
     let ledger = ledger()?;
     // Keeps the stream's context from ending: a pool's excess growth could not be freed in it afterwards.
     let _call = placement::enter(&ledger, stream)?;
@@ -137,7 +145,7 @@ fn current_pool(device: c_int) -> Result<u64, c_int> {
 
 pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer: u64, stream: u64) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    freed(pointer, stream, || unsafe { real(pointer, stream) })
+    freed(pointer, stream, DriverCall::of(&|| unsafe { real(pointer, stream) }))
 }
 
 /// The variant in which stream 0 is the calling thread's own.
@@ -147,11 +155,12 @@ pub(crate) unsafe fn free_ptsz(
     stream: u64,
 ) -> c_int {
     // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    freed(pointer, stream::own(stream), || unsafe { real(pointer, stream) })
+    freed(pointer, stream::own(stream), DriverCall::of(&|| unsafe { real(pointer, stream) }))
 }
 
-fn freed(pointer: u64, stream: u64, real: impl FnOnce() -> c_int) -> c_int {
-    let driver = || checked(real());
+#[inline(never)]
+fn freed(pointer: u64, stream: u64, real: DriverCall<'_>) -> c_int {
+    let driver = || checked(real.make());
     match attach::ledger() {
         Ok(_) if stream::is_capturing(stream) => code(driver()),
         Ok(ledger) if pool_memory::is_from_one(&ledger, pointer) => {

@@ -219,6 +219,7 @@ fn kind_at(address: u64) -> u32 {
     if asked == SUCCESS { kind } else { HOST }
 }
 
+#[inline(never)]
 fn between(from: u64, to: u64) -> Route {
     route(kind_at(from), kind_at(to))
 }
@@ -232,12 +233,14 @@ fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
 }
 
 /// The transfer of a description; the driver refuses a call without one.
+#[inline(never)]
 fn shaped(copy: *const impl CopyShape) -> Transfer {
     // SAFETY: null, or a description that the driver itself is about to read, so readable by the call's contract.
     unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), CopyShape::transfer)
 }
 
 /// The copies of a batch as one, whose route is unknown unless all have the same.
+#[inline(never)]
 fn sum(to: *const u64, from: *const u64, sizes: *const usize, count: usize) -> Transfer {
     let ends = listed(from, count).iter().zip(listed(to, count)).map(|(from, to)| between(*from, *to));
     let bytes = listed(sizes, count).iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes as u64));
@@ -249,6 +252,7 @@ fn common(mut routes: impl Iterator<Item = Route>) -> Route {
     if routes.all(|route| route == first) { first } else { Route::Unknown }
 }
 
+#[inline(never)]
 fn parts(count: usize, list: *const BatchCopy) -> Transfer {
     let parts = listed(list, count);
     let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
