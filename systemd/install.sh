@@ -101,8 +101,7 @@ do_install() {
     echo "$PREFIX/lib/tranche/installed" >>"$work/list"
     [ ! -e "$list" ] || cat "$list" >>"$work/list"
     sort -u "$work/list" >"$list"
-    [ -n "$root" ] || echo "installed; next: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload &&" \
-        "systemctl enable --now tranched"
+    [ -n "$root" ] || echo "installed; next: $PREFIX/bin/tranche doctor --setup"
 }
 
 do_uninstall() {

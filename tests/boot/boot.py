@@ -32,6 +32,7 @@ cat memory.max memory.swap.max cpu.max
 echo max >memory.max || echo cannot raise
 echo 0 >../runner/cgroup.procs || echo cannot leave
 """
+UNITS = ("tranched.service", "tranched.socket", "tranche-attest.socket", "tranche-job.socket")
 SHARES = {"alice": 0.5, "half": 0.3}
 TOLERANCE = 0.05
 # A daemon that is stuck is found out after so long here; the unit says 30 s.
@@ -107,7 +108,7 @@ class Story:
     def arrives(self):
         for name, package in self.packages.items():
             self.machine.file(name).write_bytes(pathlib.Path(package).read_bytes())
-        for user in ("alice", "bob"):
+        for user in ("alice", "bob", "carol"):
             self.machine.run("useradd", "--create-home", user)
         # What a kubelet makes.
         self.machine.run("mkdir", "-p", "/var/lib/kubelet/device-plugins")
@@ -115,11 +116,26 @@ class Story:
     def installs(self):
         self.machine.run("dpkg", "--install", "/package.deb")
         self.holds("the package installs, and the daemon serves", self.daemon())
-        units = ("tranched.service", "tranched.socket", "tranche-attest.socket", "tranche-job.socket")
-        self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *units) == "enabled\n" * 4)
-        self.machine.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", *units,
+        self.holds("it is enabled", self.machine.run("systemctl", "is-enabled", *UNITS) == "enabled\n" * 4)
+        self.machine.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", *UNITS,
                          "tranche-page.service", "tranche-deviceplugin.service", "tranche-slice@half.service")
         self.holds("`systemd-analyze verify` has nothing to say")
+
+    def is_set_up(self):
+        """What the package does is what `doctor --setup` finds done; what is taken away, it brings back."""
+        self.machine.run("tranche", "doctor", "--setup")
+        self.holds("`tranche doctor --setup` finds nothing left to do")
+        self.machine.run("systemctl", "disable", "--now", *UNITS)
+        self.machine.run("rm", "-r", "/run/cdi")
+        listed = self.machine.run("tranche", "doctor", "--setup", user="carol", check=False, said=True)
+        commands = ("systemd-tmpfiles --create tranche.conf", "systemctl enable --now", "usermod -aG tranche carol")
+        self.holds("it lists the commands for what was taken away", all(f"$ {command}" in listed for command in commands))
+        refused = self.machine.run("tranche", "doctor", "--setup", "--apply", user="carol", check=False, said=True)
+        self.holds("and runs them for root alone", "sudo tranche doctor --setup --apply" in refused and not self.daemon())
+        uid = self.machine.run("id", "-u", "carol").strip()
+        self.machine.run("env", f"SUDO_UID={uid}", "tranche", "doctor", "--setup", "--apply")
+        member = "tranche" in self.machine.run("id", "-nG", "carol").split()
+        self.holds("with `--apply` the daemon serves, and who called it may have slices", self.daemon() and member)
 
     def is_confined(self):
         """What the daemon's processes hold, by the kernel's word: the one that parses nothing, its helper what is documented."""
@@ -353,6 +369,7 @@ class Story:
         self.arrives()
         before = self.machine.files()
         self.installs()
+        self.is_set_up()
         self.is_confined()
         self.its_user_is_missing()
         self.gpus_cannot_be_kept_here()

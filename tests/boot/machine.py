@@ -62,16 +62,16 @@ def mirror(release):
     raise Failed(f"apt knows no source of {release}")
 
 
-def base():
-    """A fresh Debian with systemd in a folder, made once and kept."""
+def base(also):
+    """A fresh Debian with systemd, and other packages, in a folder; made once and kept."""
     release = suite()
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tranche-boot"
-    ready = cache / release
+    ready = cache / "-".join((release, *also))
     if not ready.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = tempfile.mkdtemp(dir=cache)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,procps,init-system-helpers",
+            ["debootstrap", "--variant=minbase", "--include=" + ",".join(("systemd,systemd-sysv,dbus,procps,init-system-helpers", *also)),
              release, unfinished, mirror(release)],
             check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(f"{unfinished}/var/cache/apt/archives")
@@ -84,11 +84,11 @@ def base():
 class Machine:
     """The machine; it is gone when the `with` ends."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, also=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tranche-boot-"))
         self.root = self.folder / "root"
         self.nspawn = None
-        output("cp", "-a", "--reflink=auto", str(base()), str(self.root))
+        output("cp", "-a", "--reflink=auto", str(base(also)), str(self.root))
         self.put_driver(pathlib.Path(stage))
 
     def __enter__(self):

@@ -14,3 +14,7 @@ done
 refused=$(unshare --mount --pid --fork true 2>&1) || skip "$need namespaces: $refused"
 # shellcheck disable=SC2086 # a list of names
 python3 tests/dist/dist.py target/dist ${ROOTS:-}
+
+# The RPM package's scripts need a machine that boots.
+command -v systemd-nspawn >/dev/null || skip 'a machine that boots needs systemd-nspawn (package systemd-container)'
+python3 tests/boot/rpm.py target/stage target/dist/*.rpm

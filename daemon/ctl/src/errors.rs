@@ -14,6 +14,7 @@ use tranche_domain::text::visible_bytes;
 use tranche_rpc::{BadMessage, ConnectError};
 
 use crate::doctor::check::Found;
+use crate::doctor::setup::error::SetupError;
 use crate::smi::query::UnknownField;
 
 /// Maximum length of a displayed path in characters.
@@ -159,6 +160,9 @@ pub enum Failure {
     /// Checks found problems, which are printed already.
     #[error("{0}")]
     Unwell(Found),
+    /// This host could not be set up, or not in full.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// A file could not be written.
     #[error("cannot write to {}: {cause}", shown(.path))]
     File {
@@ -197,7 +201,7 @@ impl Failure {
 
     /// Tests if the error is printed already.
     pub fn is_told(&self) -> bool {
-        matches!(self, Self::Unwell(_))
+        matches!(self, Self::Unwell(_) | Self::Setup(SetupError::StepsLeft(_)))
     }
 
     /// Exit status of the process.

@@ -80,6 +80,12 @@ pub struct DoctorArgs {
     /// Write a new archive with everything that a bug report needs, and list its content
     #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "json")]
     pub bundle: Option<PathBuf>,
+    /// List what this host needs for slices, what of it is there, and the commands for the rest
+    #[arg(long, conflicts_with = "bundle")]
+    pub setup: bool,
+    /// Run those commands, as root, and list what is left
+    #[arg(long, requires = "setup")]
+    pub apply: bool,
     /// Output format: text or JSON
     #[command(flatten)]
     pub output: OutputArgs,

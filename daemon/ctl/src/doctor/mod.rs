@@ -1,6 +1,7 @@
 //! `tranche doctor`: what works on this machine, what does not, and what to do about it.
 //!
 //! Law: `evidence`, `machine`, `library` and `exports` observe and do not judge; `checks` judges and does not observe.
+//! `setup` has its own law.
 
 mod bundle;
 pub mod check;
@@ -10,6 +11,7 @@ mod exports;
 mod library;
 mod machine;
 mod report;
+pub mod setup;
 
 use std::path::Path;
 
@@ -24,6 +26,9 @@ use check::Found;
 pub fn doctor(args: &DoctorArgs, socket: &Path) -> Result<(), Failure> {
     if let Some(path) = &args.bundle {
         return bundle::write(path, socket);
+    }
+    if args.setup {
+        return setup::setup(socket, args.apply, args.output.json);
     }
     let checks = checks::all(&Evidence::gather(socket));
     if args.output.json {

@@ -10,17 +10,22 @@ const WIDTH: u16 = 100;
 
 /// Renders the results, with their number at the end.
 pub(super) fn render(checks: &[Check]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
-    for check in checks {
+    let rows = checks.iter().map(|check| {
         let remedy = check.remedy.iter().map(|remedy| format!("\n-> {remedy}"));
         let found = check.found.clone() + &remedy.collect::<String>();
-        table.add_row([shout(check.verdict), &check.check, &found]);
-    }
+        [shout(check.verdict).into(), check.check.clone(), found]
+    });
+    format!("{}\n\n{}\n", table(rows), Found::of(checks))
+}
+
+/// Renders rows of a state, a name and an observation.
+pub(super) fn table(rows: impl Iterator<Item = [String; 3]>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table.add_rows(rows);
     // Names are never wrapped; observations are.
-    let whole = [ColumnConstraint::ContentWidth, ColumnConstraint::ContentWidth];
-    table.set_constraints(whole);
-    format!("{}\n\n{}\n", table.trim_fmt(), Found::of(checks))
+    table.set_constraints([ColumnConstraint::ContentWidth, ColumnConstraint::ContentWidth]);
+    table.trim_fmt()
 }
 
 /// Display form of a severity; problems are in capitals.

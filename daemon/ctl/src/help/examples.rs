@@ -214,6 +214,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "doctor",
         &[
             ("tranche doctor", "What works here, what does not, and what to do"),
+            ("tranche doctor --setup", "What this host needs for slices, and the commands for the rest"),
             ("tranche doctor --bundle report.tar.gz", "An archive for a bug report"),
         ],
     ),
