@@ -125,7 +125,7 @@ mod tests {
             "-run gpu",
             "-run project",
             "-slice-show name",
-            "-slice-delete name",
+            "-slice-delete names",
             "-gpu-drain gpus",
             "-logs name",
             "-submit after",

@@ -54,6 +54,14 @@ pub enum Failure {
     /// The daemon rejected the request.
     #[error("{}", .0.message())]
     Refused(Status),
+    /// The daemon has no room for the request.
+    #[error("{}\n{holders}", .refusal.message())]
+    NoRoom {
+        /// The daemon's answer.
+        refusal: Status,
+        /// Slices that have the room, in words.
+        holders: String,
+    },
     /// The node's job launcher issued no ticket.
     #[error("the node's job launcher at {} gave no ticket for this job: {why}", .launcher.display())]
     NoTicket {

@@ -327,14 +327,5 @@ pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
     if args.output.json {
         out::json(&json!({"project": project, "deleted": deleted}))?;
     }
-    match failed.len() {
-        0 => Ok(()),
-        1 => Err(failed.remove(0)),
-        several => {
-            failed
-                .iter()
-                .for_each(|failure| eprintln!("tranche: {}", out::visible_lines(&failure.to_string())));
-            Err(Failure::Partly(several))
-        }
-    }
+    out::failures(failed)
 }

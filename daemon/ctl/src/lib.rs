@@ -20,6 +20,7 @@ pub mod listing;
 pub mod notify;
 pub mod out;
 pub mod owners;
+pub mod room;
 pub mod run;
 #[cfg(test)]
 mod sample;

@@ -38,6 +38,18 @@ pub fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
+/// The failure of the only one of several attempts that failed; if more did, prints each.
+pub fn failures(mut failed: Vec<Failure>) -> Result<(), Failure> {
+    match failed.len() {
+        0 => Ok(()),
+        1 => Err(failed.remove(0)),
+        several => {
+            failed.iter().for_each(|failure| eprintln!("tranche: {}", visible_lines(&failure.to_string())));
+            Err(Failure::Partly(several))
+        }
+    }
+}
+
 fn write(text: &str) -> Result<(), Failure> {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut out = io::stdout().lock();

@@ -110,7 +110,7 @@ pub(crate) fn full() -> NodeView {
         ..slice(&format!("worker-{}", gpu.index), 0, &[(gpu.index, 32510, 8500)])
     });
     let reason = "no room for 26008 MiB and 80 % of compute on one GPU: GPU 0 has 0 MiB of 32510 MiB and 0 % of compute free, \
-                  the other 15 have no more; it fits once others have ended (ask to wait, or delete or shrink a slice)";
+                  the other 15 have no more; it fits once others have ended (wait with `--wait`, or delete or shrink a slice)";
     let waiting = WaitingView { reason: reason.into(), ..node().waiting.remove(0) };
     NodeView { slices: slices.collect(), gpus, waiting: vec![waiting], ..node() }
 }

@@ -21,6 +21,7 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 use crate::owners::Owners;
+use crate::room;
 use crate::when::{self, Clock};
 
 /// Carries out a command with the daemon at `socket`.
@@ -46,7 +47,8 @@ fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
         several_containers: args.several_containers,
         ..args.size.request(args.name.or(args.named))
     };
-    let slice = daemon.create(&request, args.size.wait.unwrap_or_default())?;
+    let created = daemon.create(&request, args.size.wait.unwrap_or_default());
+    let slice = created.map_err(|failure| room::explained(daemon, &request, failure))?;
     report("created", &slice, args.output)
 }
 
@@ -241,12 +243,23 @@ fn process_line(process: &ProcessView) -> String {
     format!("{}{inner} {}, {} MiB", process.pid, process.command, used.whole_mib())
 }
 
+/// Deletes slices; continues after a failure.
 fn delete(daemon: &mut Daemon, args: &DeleteArgs) -> Result<(), Failure> {
-    let killed = daemon.delete(&args.name, args.force)?;
-    if args.output.json {
-        return out::json(&json!({"deleted": args.name, "killed": killed}));
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for name in &args.names {
+        match daemon.delete(name, args.force) {
+            Ok(killed) if args.output.json => done.push(json!({"deleted": name, "killed": killed})),
+            Ok(killed) => out::print(&deleted(name, &killed))?,
+            Err(failure) => failed.push(failure),
+        }
     }
-    out::print(&deleted(&args.name, &killed))
+    match (args.output.json, args.names.len()) {
+        (false, _) => {}
+        // One name has the form that it had before there could be several.
+        (true, 1) => done.iter().try_for_each(out::json)?,
+        (true, _) => out::json(&done)?,
+    }
+    out::failures(failed)
 }
 
 fn deleted(name: &SliceName, killed: &[u32]) -> String {

@@ -73,7 +73,7 @@ fn a_cordoned_gpu_is_passed_over_and_said_to_be_so() {
     assert!(refused.to_string().contains("GPU 0 is cordoned by root (uid 0) since noon: fan"), "{refused}");
     let refused = place(&[cordoned(0, 0)], part(500), &[]).unwrap_err();
     assert!(matches!(refused, Unplaceable::NoRoom { ever: Ever::Uncordoned, .. }));
-    assert!(refused.to_string().ends_with("(`tranche gpu uncordon`, or ask to wait)"), "{refused}");
+    assert!(refused.to_string().ends_with("(`tranche gpu uncordon`, or wait with `--wait`)"), "{refused}");
     let mig = GpuRoom { obstacle: Some("MIG".to_string()), ..cordoned(0, 0) };
     let refused = place(&[mig], part(500), &[]).unwrap_err();
     assert!(

@@ -154,8 +154,9 @@ pub struct ResizeArgs {
 /// `tranche slice delete`.
 #[derive(Args, Debug)]
 pub struct DeleteArgs {
-    /// Name of the slice
-    pub name: SliceName,
+    /// Names of the slices
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<SliceName>,
     /// Kill the processes that use it first
     #[arg(long)]
     pub force: bool,

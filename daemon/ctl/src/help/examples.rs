@@ -59,7 +59,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "slice-delete",
         &[
             ("tranche slice delete train", "Delete a slice that no process uses"),
-            ("tranche slice delete train --force", "End its processes first"),
+            ("tranche slice delete train sweep --force", "Delete two, and end their processes first"),
         ],
     ),
     (

@@ -24,6 +24,7 @@ use tranche_rpc::v1::EnterSliceResponse;
 use crate::cli::RunArgs;
 use crate::client::{Daemon, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
+use crate::room;
 
 use error::RunError;
 
@@ -105,5 +106,5 @@ fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Resul
         }
         answer => answer,
     };
-    Ok(created?.name)
+    Ok(created.map_err(|failure| room::explained(daemon, request, failure))?.name)
 }

@@ -88,10 +88,10 @@ impl fmt::Display for Unplaceable {
                 free(f, demand, rooms)?;
                 f.write_str(match ever {
                     Ever::Later => {
-                        "; it fits once others have ended (ask to wait, or delete or shrink a slice)"
+                        "; it fits once others have ended (wait with `--wait`, or delete or shrink a slice)"
                     }
                     Ever::Uncordoned => {
-                        "; it fits once a GPU takes slices again (`tranche gpu uncordon`, or ask to wait)"
+                        "; it fits once a GPU takes slices again (`tranche gpu uncordon`, or wait with `--wait`)"
                     }
                     Ever::Never => "; it could not fit even if no other slice were there, so ask for less",
                 })
