@@ -3,11 +3,10 @@
 //! Nothing is decided here. Every answer may be outdated an instant later, so processes are identified by pid and
 //! start time throughout, and are killed through a pidfd, which cannot refer to another process.
 
-mod attribution;
 pub(crate) mod findings;
 mod observation;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,15 +18,13 @@ use tranche_domain::truth::{CALM, Finding};
 use tranche_inventory::InventoryError;
 
 use crate::agent::Agent;
+use crate::attribution::{Attribution, ProcessOwner};
 use crate::gpu_users::GpuUserKind;
 use crate::parking::{EndedProcesses, ParkFailure};
-use attribution::{Attribution, ProcessOwner};
 use observation::Since;
 use tranche_linux::process::Process;
 use tranche_slices::slice_runtime::SliceRuntime;
 
-/// Passes over the process list when all processes of a slice are killed.
-const KILL_PASSES: usize = 8;
 /// Time for which a slice that holds more than it reports is resampled more often.
 /// It also bounds the wait for the driver. After that the regular audit covers the slice.
 const RESAMPLE_WINDOW: Duration = Duration::from_secs(1);
@@ -195,25 +192,8 @@ fn end(agent: &Arc<Agent>, name: &SliceName, last: &Finding) {
 }
 
 fn kill_all(agent: &Agent, runtime: &Arc<SliceRuntime>, is_job: bool, told: Happening) {
-    let name = &runtime.name;
     let roots = runtime.occupants().roots;
-    let spared = |id: &ProcessId| is_job && roots.contains(id);
-    // Processes started meanwhile are found by the next pass.
-    let mut killed = BTreeSet::new();
-    for _ in 0..KILL_PASSES {
-        let its = Attribution::of(&agent.runtimes()).all_of(runtime);
-        let left: Vec<_> = its.into_iter().filter(|id| !spared(id) && !killed.contains(id)).collect();
-        if left.is_empty() {
-            break;
-        }
-        for id in left {
-            if let Err(error) = Process::reopen(id).and_then(|process| process.kill()) {
-                tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
-            }
-            killed.insert(id);
-        }
-    }
-    if !killed.is_empty() {
+    if !agent.kill_each(runtime, |id| is_job && roots.contains(id)).is_empty() {
         agent.telemetry.events.record(told);
     }
 }

@@ -9,6 +9,7 @@
 
 mod access;
 mod agent;
+mod attribution;
 mod audit;
 pub mod cli;
 mod config;

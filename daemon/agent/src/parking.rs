@@ -28,6 +28,8 @@ use tranche_slices::slice_runtime::Unparkable;
 pub(crate) use host::{check, default_budget};
 pub(crate) use passage::SlicePassage;
 
+/// First branch of the driver with checkpoint calls.
+const FIRST_BRANCH: u32 = 570;
 /// Longest wait until the work of a process is done.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -45,6 +47,11 @@ pub(crate) enum ParkFailure {
          take the host down at their end; nothing was changed"
     )]
     RefusedDriver(String),
+    #[error(
+        "nothing is parked with driver {0}: it has no checkpoint calls, which come with driver 570 (CUDA 12.8); nothing was \
+         changed"
+    )]
+    OldDriver(String),
     #[error("slice {0} is being parked or brought back by another request: try again")]
     InProgress(SliceName),
     #[error("cannot start the park worker: {0}")]
@@ -141,8 +148,13 @@ impl Parking {
         locked(&self.terms).clone()
     }
 
-    /// Refuses to park with a driver of this version where the configuration names it.
+    /// Refuses to park with a driver of this version where it has no checkpoint calls, or the configuration names it.
     pub(crate) fn refuse_driver(&self, version: &str) -> Result<(), ParkFailure> {
+        // A version of another form is left to the driver's own answer.
+        let branch = version.split('.').next().and_then(|branch| branch.parse::<u32>().ok());
+        if branch.is_some_and(|branch| branch < FIRST_BRANCH) {
+            return Err(ParkFailure::OldDriver(version.to_owned()));
+        }
         match locked(&self.terms).refused.iter().any(|release| release.covers(version)) {
             true => Err(ParkFailure::RefusedDriver(version.to_owned())),
             false => Ok(()),

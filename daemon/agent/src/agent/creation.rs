@@ -114,7 +114,7 @@ impl Agent {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
-        if request.rotates {
+        if request.rotates || request.park_idle.is_some() {
             self.refuse_driver()?;
         }
         let slice = core.node.create(request, origin)?.clone();

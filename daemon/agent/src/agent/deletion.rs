@@ -63,7 +63,11 @@ impl Agent {
         }
         let begun = self.begin_deletion(name, force, &actor)?;
         let killed = match &begun {
-            Begun::Serving(runtime) => runtime.kill_all(),
+            Begun::Serving(runtime) if force => {
+                let (agent, runtime) = (Arc::clone(self), Arc::clone(runtime));
+                tokio::task::spawn_blocking(move || agent.kill_tree(&runtime)).await?
+            }
+            Begun::Serving(_) => Vec::new(),
             Begun::Over(killed) => killed.clone(),
         };
         for pid in &killed {

@@ -4,6 +4,7 @@
 //! checkpointed again ended without harm (NVIDIA/cuda-checkpoint issue 53). Law: what the daemon ends in a slice that has
 //! returned to its GPUs is checkpointed before, as far as it can be, and is ended then in any case.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +22,14 @@ use tranche_slices::slice_runtime::SliceRuntime;
 use super::park::loads;
 use super::park_unasked::own_actor;
 use super::{Agent, Core};
+use crate::attribution::Attribution;
 use crate::failure::RequestFailure;
 use crate::parking::{self, EndedProcesses, SlicePassage};
 
 /// Longest wait for another request that parks the slice or brings it back.
 const MOVE_PATIENCE: Duration = Duration::from_secs(30);
+/// Passes over the process list when all processes of a slice are killed.
+const KILL_PASSES: usize = 8;
 /// Pause before another try to reserve a slice.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -39,10 +43,52 @@ impl Agent {
         }
     }
 
-    /// Sends SIGTERM to all processes of a slice, after [`Agent::prepare_signal`]; returns their pids. Blocks.
-    pub(crate) fn terminate(&self, runtime: &SliceRuntime) -> Vec<HostPid> {
+    /// Sends SIGTERM to all processes of a slice, attached or not, after [`Agent::prepare_signal`]. Blocks.
+    ///
+    /// Returns their pids.
+    pub(crate) fn terminate(&self, runtime: &Arc<SliceRuntime>) -> Vec<HostPid> {
         self.prepare_signal(&runtime.name, Signal::SIGTERM);
-        runtime.terminate_all()
+        // Before the first of them ends, as its children have other ancestors then.
+        let all = Attribution::of(&self.runtimes()).all_of(runtime);
+        let mut terminated = runtime.terminate_all();
+        let others = all.into_iter().filter(|id| !terminated.contains(&id.pid)).collect::<Vec<_>>();
+        let asked = |id: &ProcessId| Process::reopen(*id).and_then(|process| process.ask_to_end()).is_ok();
+        terminated.extend(others.into_iter().filter(asked).map(|id| id.pid));
+        terminated
+    }
+
+    /// Kills all processes of a slice, attached or not, which admits none any more; returns their pids. Blocks.
+    pub(super) fn kill_tree(&self, runtime: &Arc<SliceRuntime>) -> Vec<HostPid> {
+        // Roots last: with them the ancestry of the others would end, and no child is overlooked while they live.
+        let roots = runtime.occupants().roots;
+        let killed = self.kill_each(runtime, |id| roots.contains(id));
+        let pids: BTreeSet<_> = killed.into_iter().map(|id| id.pid).chain(runtime.kill_all()).collect();
+        pids.into_iter().collect()
+    }
+
+    /// Kills the processes of a slice that are not spared; returns them. Blocks.
+    pub(crate) fn kill_each(
+        &self,
+        runtime: &Arc<SliceRuntime>,
+        is_spared: impl Fn(&ProcessId) -> bool,
+    ) -> BTreeSet<ProcessId> {
+        // Processes started meanwhile are found by the next pass.
+        let mut killed = BTreeSet::new();
+        for _ in 0..KILL_PASSES {
+            let its = Attribution::of(&self.runtimes()).all_of(runtime);
+            let left: Vec<_> = its.into_iter().filter(|id| !is_spared(id) && !killed.contains(id)).collect();
+            if left.is_empty() {
+                break;
+            }
+            for id in left {
+                if let Err(error) = Process::reopen(id).and_then(|process| process.kill()) {
+                    let name = &runtime.name;
+                    tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
+                }
+                killed.insert(id);
+            }
+        }
+        killed
     }
 
     /// Ends a user's slice with its processes, after SIGTERM and the default grace. Returns once it is gone.

@@ -13,8 +13,8 @@ use tranche_domain::units::{Bytes, Permille};
 use tranche_inventory::{GpuProcess, ProcessUtilization};
 use tranche_shm::{CountedTransfers, DeviceSlot};
 
-use super::attribution::{Attribution, ProcessOwner};
 use crate::agent::Agent;
+use crate::attribution::{Attribution, ProcessOwner};
 use tranche_linux::process;
 use tranche_slices::slice_runtime::SliceRuntime;
 

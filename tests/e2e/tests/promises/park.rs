@@ -100,6 +100,9 @@ fn older_driver_refuses_without_a_change() {
     let node = Node::with_driver("v100x8", "550");
     let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--name", "old"], 9);
     node.tranche(&["slice", "park", "old"]).refused(1, &["driver 570"]);
+    node.tranche(&["slice", "create", "empty", "-g", "0.1"]).success();
+    node.tranche(&["slice", "park", "empty"]).refused(1, &["driver 570"]);
+    node.tranche(&["slice", "create", "idle", "-g", "0.1", "--park-idle", "10s"]).refused(1, &["driver 570"]);
     assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
     assert!(!node.tranche(&["smi"]).success().contains("parked"));
 }

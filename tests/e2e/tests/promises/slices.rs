@@ -1,6 +1,6 @@
 //! Placement, lists and deletion of slices.
 
-use e2e::{Kind, Node, eventually};
+use e2e::{Kind, Node, Process, eventually};
 use tranche_domain::units::Bytes;
 
 use crate::HALF_V100;
@@ -96,6 +96,66 @@ fn deleting_by_force_ends_the_programs_and_frees_their_memory() {
         });
     }
     bystander.alloc(Kind::Plain, Bytes::mib(1024)).expect("the neighbour still works");
+}
+
+/// A shell that prints its child's pid and its own word, and what each does at SIGTERM. Neither opens a GPU.
+const FAMILY: &str =
+    "sh -c 'trap \"echo child ends; exit\" TERM; while :; do sleep 0.1; done' & echo $!; wait; echo over";
+
+/// Starts the family in a slice of this name; returns the child's pid.
+fn family(node: &Node, name: &str) -> (Process, u32) {
+    let mut family =
+        Process::start(&mut node.run_in_slice(&["-g", "0.1", "--name", name], &["sh", "-c", FAMILY]));
+    let child = family.line().expect("it prints the pid").parse().expect("a pid");
+    (family, child)
+}
+
+#[track_caller]
+fn is_gone(pid: u32) {
+    eventually("the child has ended", || match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) if !stat.contains(") Z ") => Err(stat),
+        _ => Ok(()),
+    });
+}
+
+#[test]
+fn deleting_by_force_ends_programs_that_never_used_a_gpu_with_their_children() {
+    let node = Node::simulated("v100x8");
+    let (family, child) = family(&node, "family");
+    let answer = node.tranche(&["slice", "delete", "family", "--force", "--json"]).success();
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("it is JSON");
+    let killed = answer["killed"].as_array().expect("killed processes are a list");
+    assert!(killed.iter().any(|pid| *pid == child), "{answer} without {child}");
+    is_gone(child);
+    drop(family);
+}
+
+#[test]
+fn sigterm_before_a_deletion_reaches_children_that_never_used_a_gpu() {
+    let node = Node::simulated("h200x1");
+    let (mut family, child) = family(&node, "family");
+    node.tranche(&["gpu", "drain", "0", "--delete-slices", "--grace", "20s"]).success();
+    assert_eq!(family.line().as_deref(), Some("child ends"));
+    is_gone(child);
+}
+
+#[test]
+fn several_slices_are_deleted_and_one_that_is_missing_is_named() {
+    let node = Node::simulated("h200x1");
+    for name in ["a", "b"] {
+        node.tranche(&["slice", "create", name, "-g", "0.1"]).success();
+    }
+    let outcome = node.tranche(&["slice", "delete", "a", "missing", "b"]);
+    outcome.refused(1, &["missing"]);
+    assert!(node.smi().slices.is_empty(), "{outcome}");
+}
+
+#[test]
+fn refusal_for_want_of_room_names_the_holders_and_the_option_to_wait() {
+    let node = Node::simulated("h200x1");
+    node.tranche(&["slice", "create", "holder", "-g", "0.9"]).success();
+    let refused = node.tranche(&["slice", "create", "more", "-g", "0.5"]);
+    refused.refused(1, &["no room", "in use by holder (0.9 of ", "--wait"]);
 }
 
 #[test]

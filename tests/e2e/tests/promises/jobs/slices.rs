@@ -56,7 +56,7 @@ fn run_that_waits_within_its_quota_gets_what_a_job_borrowed() {
     submit(&node, &["borrows", "-g", "8", "--", "sleep", "1000"]).success();
     until(&node, "borrows", "running");
     let hurried = node.run(&mut node.run_in_slice(&["-g", "4"], &["true"]));
-    hurried.refused(1, &["ask to wait"]);
+    hurried.refused(1, &["--wait"]);
     // More than the default project's quota is not due.
     let greedy = node.run(&mut node.run_in_slice(&["-g", "5", "--wait", "1s"], &["true"]));
     greedy.refused(1, &["no room"]);

@@ -11,13 +11,13 @@ use tranche_slices::container::Container;
 use tranche_slices::slice_runtime::SliceRuntime;
 
 /// Processes and containers known to belong to slices.
-pub(super) struct Attribution {
+pub(crate) struct Attribution {
     known: BTreeMap<ProcessId, Arc<SliceRuntime>>,
     containers: Vec<(Container, Arc<SliceRuntime>)>,
 }
 
 /// Owner of a process that has not attached to a slice.
-pub(super) enum ProcessOwner {
+pub(crate) enum ProcessOwner {
     /// The slice of its ancestors or its container.
     Slice(Arc<SliceRuntime>),
     /// The daemon: it measures the cost of contexts in a child process.
@@ -27,7 +27,7 @@ pub(super) enum ProcessOwner {
 }
 
 impl Attribution {
-    pub(super) fn of(runtimes: &[Arc<SliceRuntime>]) -> Self {
+    pub(crate) fn of(runtimes: &[Arc<SliceRuntime>]) -> Self {
         let processes_of = |runtime: &Arc<SliceRuntime>| {
             let (here, runtime) = (runtime.occupants(), Arc::clone(runtime));
             let ids = here.roots.into_iter().chain(here.members.into_values());
@@ -44,7 +44,7 @@ impl Attribution {
     }
 
     /// Identifies the process that has this pid now, and its owner; `None` if it has ended.
-    pub(super) fn find(&self, pid: HostPid) -> Option<(ProcessId, ProcessOwner)> {
+    pub(crate) fn find(&self, pid: HostPid) -> Option<(ProcessId, ProcessOwner)> {
         let line: Vec<ProcessId> = process::ancestry(pid).collect();
         let id = *line.first()?;
         let daemon = HostPid::new(std::process::id());
@@ -57,7 +57,7 @@ impl Attribution {
     }
 
     /// Processes that belong to a slice now, whether or not they have attached.
-    pub(super) fn all_of(&self, runtime: &Arc<SliceRuntime>) -> Vec<ProcessId> {
+    pub(crate) fn all_of(&self, runtime: &Arc<SliceRuntime>) -> Vec<ProcessId> {
         let pids = process::all().into_iter().filter_map(|pid| match self.find(pid)? {
             (id, ProcessOwner::Slice(its)) if Arc::ptr_eq(&its, runtime) => Some(id),
             _ => None,
