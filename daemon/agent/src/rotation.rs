@@ -102,7 +102,10 @@ impl Rotator {
         let back = self.agent.unpark_for_stay(name);
         let (now, mut rotation) = (self.begun.elapsed(), locked(&self.rotation));
         match back {
-            Ok(()) => rotation.came(name, now, begun.elapsed()),
+            Ok(()) => {
+                rotation.came(name, now, begun.elapsed());
+                self.agent.telemetry.counters.stay_began(name);
+            }
             Err(failure) => {
                 tracing::debug!(slice = %name, %failure, "cannot come");
                 rotation.leave_alone(name, now + WAITS);

@@ -36,6 +36,8 @@ pub struct SliceCounts {
     pub refusals_before: u64,
     /// Connections from processes that were rejected.
     pub rejected: u64,
+    /// Stays on its GPUs that rotation gave it.
+    pub stays: u64,
 }
 
 /// Outcome of a request for a slice.
@@ -92,6 +94,13 @@ impl DaemonCounters {
     pub fn rejected(&self, slice: &SliceName) {
         if let Some(of) = self.counts().slices.of(slice) {
             of.rejected += 1;
+        }
+    }
+
+    /// Counts a stay of a rotating slice.
+    pub fn stay_began(&self, slice: &SliceName) {
+        if let Some(of) = self.counts().slices.of(slice) {
+            of.stays += 1;
         }
     }
 

@@ -150,7 +150,7 @@ mod tests {
     fn every_symbol_is_found_by_some_row_and_every_row_has_its_symbol() {
         let symbols: Vec<&str> = rows().map(|(_, _, _, symbol)| symbol).collect();
         let unnamed: Vec<_> = exports::names().filter(|name| !symbols.contains(name)).collect();
-        assert_eq!(unnamed, NOT_BY_LOOKUP, "exported, but in no row");
+        assert_eq!(unnamed, NOT_BY_LOOKUP, "exported, but in no row of tests/fakecuda/data/procaddress.tsv");
         let missing: Vec<_> = symbols
             .into_iter()
             .filter(|symbol| exports::address(symbol, LookUp::Exported).is_none())

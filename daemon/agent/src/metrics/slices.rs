@@ -26,6 +26,7 @@ pub(super) struct SliceSample<'a> {
     compute: Shown,
     refusals: u64,
     turned_away: u64,
+    stays: u64,
     user: String,
     idle: Duration,
 }
@@ -76,6 +77,7 @@ impl<'a> SliceSample<'a> {
             compute,
             refusals: counted.refusals_before.saturating_add(runtime.refusals()),
             turned_away: counted.rejected,
+            stays: counted.stays,
             user: agent.users.name(slice.owner_uid),
             idle: agent.idleness.idle(&slice.name).unwrap_or_default(),
         }
@@ -163,6 +165,12 @@ fn memory(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
         "tranche_slice_parked_host_bytes",
         "Host memory that is set aside for its device memory",
         host,
+    )?;
+    let stays = rows(seen, |slice| slice.stays);
+    page.counters(
+        "tranche_slice_stays",
+        "Stays on its GPUs that rotation gave it, after the one that it began with",
+        stays,
     )?;
     let denials = rows(seen, |slice| slice.refusals);
     page.counters(

@@ -197,6 +197,25 @@ fn a_slices_figures_are_what_it_has_and_what_it_was_denied() {
     });
 }
 
+#[test]
+fn stays_of_rotating_slices_are_counted() {
+    let node = Node::with_driver("v100x8", "580");
+    node.configure("memory_overcommit = 1.2");
+    node.tranche(&["config", "reload"]).success();
+    for name in ["first", "second"] {
+        node.tranche(&["slice", "create", name, "-g", "0.6", "--gpu", "0", "--rotate"]).success();
+    }
+    let stays =
+        |slice: &str, number| page_of(&node)?.is("tranche_slice_stays_total", &[("slice", slice)], number);
+    let mut first = node.tenant(&["--slice", "first"]).ready();
+    // It begins with its first stay, which ends that of the other.
+    let _second = node.tenant(&["--slice", "second"]).ready();
+    eventually("the second has its stay", || stays("second", 1.0));
+    stays("first", 0.0).expect("it was there from the beginning");
+    first.alloc(Kind::Plain, Bytes::mib(16)).expect("it returns for it");
+    eventually("the first has another", || stays("first", 1.0));
+}
+
 fn page_of(node: &Node) -> Result<Page, String> {
     Page::read(&Address::Unix(node.dir().join("run/metrics.sock")))
 }
