@@ -101,7 +101,11 @@ fn live_keys_are_known() {
         "fault_quiet_s",
         "log",
     ];
-    assert_eq!(live.collect::<Vec<_>>(), known, "a key that was made live, or is no longer, changes this list");
+    assert_eq!(
+        live.collect::<Vec<_>>(),
+        known,
+        "a key that was made live, or is no longer, changes this list"
+    );
 }
 
 #[test]
