@@ -148,7 +148,7 @@ impl Parking {
         locked(&self.terms).clone()
     }
 
-    /// Refuses to park with a driver of this version where it has no checkpoint calls, or the configuration names it.
+    /// Refuses a driver of this version if it has no checkpoint calls, or the configuration names it.
     pub(crate) fn refuse_driver(&self, version: &str) -> Result<(), ParkFailure> {
         // A version of another form is left to the driver's own answer.
         let branch = version.split('.').next().and_then(|branch| branch.parse::<u32>().ok());

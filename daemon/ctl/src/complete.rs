@@ -51,7 +51,7 @@ fn names_of(page: &str, arg: &Arg) -> Option<Source> {
     let of_job = page.strip_prefix("tranche-").is_some_and(|name| of_job.contains(&name));
     match arg.get_id().as_str() {
         "slice" => Some(slices),
-        "name" if of_slice => Some(slices),
+        "name" | "names" if of_slice => Some(slices),
         "project" => Some(projects),
         "name" if of_project => Some(projects),
         "name" | "names" | "jobs" if of_job => Some(jobs),

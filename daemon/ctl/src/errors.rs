@@ -9,7 +9,6 @@ use std::time::Duration;
 use nix::unistd::{Gid, Group};
 use tonic::{Code, Status};
 use tranche_domain::id::SliceName;
-use tranche_domain::jobs::JobState;
 use tranche_domain::text::visible_bytes;
 use tranche_rpc::{BadMessage, ConnectError};
 
@@ -57,7 +56,7 @@ pub enum Failure {
     /// The daemon has no room for the request.
     #[error("{}\n{holders}", .refusal.message())]
     NoRoom {
-        /// The daemon's answer.
+        /// Refusal of the daemon, with its message.
         refusal: Status,
         /// Slices that have the room, in words.
         holders: String,
@@ -113,12 +112,14 @@ pub enum Failure {
     #[error("there is no user {0} on this node; give a name that `getent passwd` knows, or a uid")]
     NoSuchUser(String),
     /// The job has no slice to enter.
-    #[error("job {job} is {state}: there is nothing to enter {}{}", when(*.state), because(.reason))]
+    #[error("job {job} is {state}: there is nothing to enter {}{}", when(*.is_over), because(.reason))]
     NotRunning {
         /// Name of the job to enter.
         job: String,
-        /// State of the job.
-        state: JobState,
+        /// State of the job, as lists show it.
+        state: String,
+        /// True if it never runs again.
+        is_over: bool,
         /// Reason for the state.
         reason: String,
     },
@@ -128,6 +129,16 @@ pub enum Failure {
     /// A file with jobs was rejected.
     #[error(transparent)]
     JobFile(#[from] crate::jobs::file::JobFileError),
+    /// A job of a file was refused, and those before it were deleted again as far as possible.
+    #[error("{job} could not be submitted: {why}\n{left}")]
+    JobOfFile {
+        /// The job, by its position and name.
+        job: String,
+        /// Failure of its submission.
+        why: Box<Failure>,
+        /// Jobs of the file that were deleted again, and those that exist.
+        left: String,
+    },
     /// The daemon ignored an option of a job, which has been deleted.
     #[error(
         "the job was submitted and deleted again: tranched is of an earlier release, and does not know {option}; leave it out, \
@@ -216,6 +227,7 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run(error) => error.exit_status(),
+            Self::JobOfFile { why, .. } => why.exit_status(),
             Self::Field(_) | Self::UnknownKey { .. } | Self::JobFile(_) => 2,
             _ => 1,
         }
@@ -230,8 +242,8 @@ pub(crate) fn projects(names: &[String]) -> String {
     format!("there are: {}", names.join(", "))
 }
 
-const fn when(state: JobState) -> &'static str {
-    if state.is_final() { "any more; submit it again" } else { "before it runs" }
+const fn when(is_over: bool) -> &'static str {
+    if is_over { "any more; submit it again" } else { "before it runs" }
 }
 
 fn because(reason: &str) -> String {
@@ -318,6 +330,19 @@ mod tests {
         let text = unreachable("/nonexistent/tranched.sock", ErrorKind::PermissionDenied);
         assert!(text.contains("your user may not use that daemon"), "{text}");
         assert!(text.contains("--runtime-dir"), "{text}");
+    }
+
+    #[test]
+    fn job_that_cannot_be_entered_has_the_state_that_lists_show() {
+        let failure = |state: &str, is_over| {
+            let reason = String::new();
+            Failure::NotRunning { job: "od".into(), state: state.into(), is_over, reason }.to_string()
+        };
+        assert_eq!(
+            failure("Overdue", true),
+            "job od is Overdue: there is nothing to enter any more; submit it again"
+        );
+        assert_eq!(failure("Pending", false), "job od is Pending: there is nothing to enter before it runs");
     }
 
     #[test]

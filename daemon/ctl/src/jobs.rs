@@ -3,6 +3,7 @@
 //! `tranche submit`, `list`, `describe`, `logs`, `exec`, `suspend`, `resume`, `delete`, `history` and `project`.
 
 mod attestation;
+mod batch;
 mod container;
 mod environment;
 pub mod file;
@@ -14,27 +15,24 @@ pub(crate) mod project;
 mod projects;
 mod report;
 mod show;
+mod submission;
 
 pub use history::history;
 pub use project::PROJECT_FILE;
 pub use project::project;
 pub use report::report;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::io::{IsTerminal, Write, stdout};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use tranche_domain::jobs::{
-    HealthCheck, HealthTarget, HostLimits, JobKind, JobName, JobSpec, JobState, JobTerms, JobView,
-    LaunchSpec, MemberPart, ProjectName, ServiceSpec, Size, Submission, TerminationPolicy,
-};
-use tranche_domain::request::Share;
+use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName, Submission};
 use tranche_rpc::v1;
 
 use crate::cli::{
-    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, ServiceArgs,
-    SizeArgs, SubmitArgs,
+    DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, SizeArgs,
+    SubmitArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -52,26 +50,34 @@ const LOOK: Duration = Duration::from_secs(1);
 const CONTAINERS_SHELL: [&str; 3] =
     ["sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi"];
 
-/// Submits a job, or all jobs of a file, and prints them.
+/// Submits a job, or all jobs of a file or none, and prints them.
 pub fn submit(args: &SubmitArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
-    match &args.file {
-        None => submit_one(args, &mut daemon),
-        // All of the file is read before the first job is submitted.
-        Some(file) => file::jobs(file, args)?.iter().try_for_each(|job| submit_one(job, &mut daemon)),
-    }
+    let Some(file) = &args.file else {
+        let job = submit_one(&mut daemon, args)?;
+        return report_submitted(args, &job);
+    };
+    // All of the file is read before the first job is submitted, and all are submitted before the first is printed.
+    let jobs = file::jobs(file, args)?;
+    let delete = |daemon: &mut Daemon, job: &JobView| delete_one(daemon, &job.project, &job.name);
+    let submitted = batch::all_or_none(&mut daemon, file, &jobs, submit_one, delete)?;
+    jobs.iter().zip(&submitted).try_for_each(|(args, job)| report_submitted(args, job))
 }
 
-fn submit_one(args: &SubmitArgs, daemon: &mut Daemon) -> Result<(), Failure> {
+fn submit_one(daemon: &mut Daemon, args: &SubmitArgs) -> Result<JobView, Failure> {
     let project = project::which(daemon, args.project.as_ref())?;
-    let submission = submission(args, project)?;
+    let submission = submission::submission(args, project)?;
     let job = naming::submit_named(daemon, &submission, args.name.as_ref(), with_ticket)?;
     understood(daemon, args, &job)?;
+    Ok(job)
+}
+
+fn report_submitted(args: &SubmitArgs, job: &JobView) -> Result<(), Failure> {
     if args.output.json {
-        return out::json(&job);
+        return out::json(job);
     }
     warning(args).iter().for_each(|warning| eprintln!("tranche: {warning}"));
-    let JobView { name, project, state, .. } = &job;
+    let JobView { name, project, state, .. } = job;
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     out::print(&format!("submitted {name} to project {project}; it is {state}{reason}"))
 }
@@ -112,70 +118,6 @@ fn warning(args: &SubmitArgs) -> Option<String> {
     ))
 }
 
-fn submission(args: &SubmitArgs, project: ProjectName) -> Result<Submission, Failure> {
-    let kind = if args.interactive || args.service.serve { JobKind::Interactive } else { JobKind::Training };
-    let (size, part) = MemberPart::of(args.share.map(size).transpose()?, args.memory, args.compute)
-        .map_err(tranche_rpc::BadMessage::from)?;
-    let spec = JobSpec {
-        project,
-        // Without a name it is generated from the command.
-        name: args.name.clone().unwrap_or_else(naming::fallback),
-        size,
-        part,
-        kind,
-        preemptible: args.preemptible || kind == JobKind::Training,
-        priority: args.priority,
-        parallelism: args.parallelism,
-        completions: args.completions.unwrap_or(args.parallelism),
-        latency: args.latency,
-        gang: args.gang,
-        service: service(&args.service)?,
-    };
-    let terms = JobTerms {
-        max_runtime: args.max_runtime,
-        retries: args.retries,
-        farewell: TerminationPolicy { warning: args.warn, grace: args.grace },
-        host: HostLimits { cpus: args.cpus, memory: args.host_memory },
-    };
-    let container = container::of_job(args)?;
-    // A container has the image's environment and folders, and of this shell's what is named.
-    let (environment, workdir) = match &container {
-        Some(_) => (environment::named(&args.env)?, "/".to_owned()),
-        None => (environment::of_job(&args.env, args.clean_env)?, workdir(args.workdir.as_deref())?),
-    };
-    let launch = LaunchSpec { command: args.command.clone(), environment, workdir, container };
-    Ok(Submission { spec, launch, terms, after: args.after.iter().cloned().collect(), ticket: None })
-}
-
-/// Service by the options, if any.
-fn service(args: &ServiceArgs) -> Result<Option<ServiceSpec>, Failure> {
-    let check = |target: &HealthTarget| {
-        HealthCheck::new(target.clone(), args.health_interval, args.health_start)
-            .map_err(tranche_rpc::BadMessage::from)
-    };
-    let health = args.health.as_ref().map(check).transpose()?;
-    Ok(args.serve.then_some(ServiceSpec { health }))
-}
-
-fn size(share: Share) -> Result<Size, Failure> {
-    match share {
-        Share::Fraction(fraction) => Ok(Size::Part(fraction)),
-        Share::Whole(count) => Ok(Size::Whole(count)),
-        Share::Memory(_) => Err(tranche_rpc::BadMessage::SizeInBytes.into()),
-    }
-}
-
-fn workdir(told: Option<&Path>) -> Result<String, Failure> {
-    let path = std::path::absolute(told.unwrap_or(Path::new("."))).map_err(Failure::Output)?;
-    let path = if told.is_none() { std::env::current_dir().unwrap_or(path) } else { path };
-    path.into_os_string().into_string().map_err(|path| {
-        Failure::Environment(format!(
-            "{} is no UTF-8, and a job's folder has to be",
-            PathBuf::from(path).display()
-        ))
-    })
-}
-
 /// Prints the jobs of a project or of all; repeatedly with `--watch`.
 pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
@@ -183,6 +125,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
         None if !args.all => project::chosen(&mut daemon)?,
         named => named.clone(),
     };
+    let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
         let jobs = daemon.jobs(chosen.as_ref(), None)?;
         let listing = listing::of(jobs);
@@ -191,7 +134,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
             (Some(ListForm::Json), true) => out::json_line(&listing.selected(&args.listing)?.views())?,
             (Some(ListForm::Csv | ListForm::Name), true) => listing.print(&args.listing)?,
             (None | Some(ListForm::Wide), true) => {
-                out::page_after(CLEAR, &listing.selected(&args.listing)?.page(canvas(args)))?;
+                out::page_after(before, &listing.selected(&args.listing)?.page(canvas(args)))?;
             }
         }
         std::thread::sleep(LOOK);
@@ -236,7 +179,7 @@ pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
     let mut printed = false;
     daemon.log(request, |part| {
         printed |= !part.is_empty();
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout().lock();
         out.write_all(part).and_then(|()| out.flush()).map_err(Failure::Output)
     })?;
     let job = daemon.jobs(Some(&project), Some(&args.job.name))?.into_iter().next();
@@ -251,7 +194,7 @@ fn about_log(job: &JobView, member: u32, printed: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let reason = if job.reason.is_empty() { String::new() } else { format!(": {}", job.reason) };
     if !printed {
-        notes.push(format!("it has printed nothing; job {} is {}{reason}", job.name, job.state));
+        notes.push(format!("it has printed nothing; job {} is {}{reason}", job.name, listing::word(job)));
     }
     if job.completions > 1 && member == 0 {
         notes.push(format!("this is member 0 of {}; -m shows another's", job.completions));
@@ -265,7 +208,8 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
     let running = job.members.iter().find(|member| member.state == JobState::Running);
     let slice = running.and_then(|member| member.slice.clone()).ok_or_else(|| Failure::NotRunning {
         job: job.name.to_string(),
-        state: job.state,
+        state: listing::word(&job),
+        is_over: job.state.is_final(),
         reason: job.reason.clone(),
     })?;
     if job.image.is_some() {
@@ -328,4 +272,21 @@ pub fn delete(args: &DeleteJobsArgs, socket: &Path) -> Result<(), Failure> {
         out::json(&json!({"project": project, "deleted": deleted}))?;
     }
     out::failures(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn remark_on_a_log_has_the_state_that_lists_show() {
+        let reason = "it ran for 2 s, which is its --max-runtime".to_owned();
+        let job = JobView { state: JobState::Failed, overdue: true, reason, ..sample::job("a", "od") };
+        let notes = about_log(&job, 0, false);
+        let expected =
+            "it has printed nothing; job od is Overdue: it ran for 2 s, which is its --max-runtime"
+                .to_owned();
+        assert_eq!(notes, [expected]);
+    }
 }

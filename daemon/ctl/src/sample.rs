@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use tranche_domain::compute::{Priority, Waits};
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
 use tranche_domain::jobs::{JobKind, JobSpec, JobState, JobView, MemberView, Size};
+use tranche_domain::park::{Park, ParkStage};
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::ComputeMode;
 use tranche_domain::units::{Bytes, Permille};
@@ -99,6 +100,13 @@ pub(crate) fn jobs() -> Vec<JobView> {
             ..job("vision", "prepare")
         },
     ]
+}
+
+/// A slice that is parked.
+pub(crate) fn parked() -> SliceView {
+    let host = Bytes::mib(8500);
+    let park = Park { stage: ParkStage::Parked, host, since_unix_ms: 1_767_323_045_000, wakes: false };
+    SliceView { parked: Some(park), ..slice("night", 500, &[(0, 16255, 0)]) }
 }
 
 /// A node with sixteen GPUs that are full, and a request that waits.

@@ -186,7 +186,7 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
         );
     }
     let behind = slice.waits_for.iter().map(|name| format!(" (waits for {name})"));
-    line("state", slice.compute_state.to_string() + &behind.collect::<String>());
+    line("state", listing::word(slice) + &behind.collect::<String>());
     if let Some(idle_ms) = slice.idle_ms {
         line("idle", format!("for {}", when::length(idle_ms)));
     }
@@ -273,6 +273,8 @@ fn deleted(name: &SliceName, killed: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tranche_domain::view::ComputeState;
+
     use super::*;
     use crate::sample;
 
@@ -310,6 +312,14 @@ mod tests {
              ends      with its last process\n\
              process   4242 (inside: 7) python3 train.py, 8500 MiB\n"
         );
+    }
+
+    #[test]
+    fn state_of_a_parked_slice_is_its_stage() {
+        let slice = SliceView { compute_state: ComputeState::Frozen, ..sample::parked() };
+        let text = describe(&slice, &sample::owners(), Clock::Utc);
+        assert!(text.contains("\nstate     parked\n") && !text.contains("frozen"), "{text}");
+        assert!(text.contains("\nparked    parked since 2026-01-02T03:04:05Z"), "{text}");
     }
 
     #[test]

@@ -188,10 +188,10 @@ pub struct SubmitArgs {
     #[arg(short = 'w', long, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
     /// Maximum number of members that run at once; each has its number in TRANCHE_JOB_INDEX
-    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = NonZeroU32::MIN, value_parser = quantity::members, allow_negative_numbers = true)]
     pub parallelism: NonZeroU32,
     /// Number of members that have to succeed [default: the parallelism]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = quantity::members, allow_negative_numbers = true)]
     pub completions: Option<NonZeroU32>,
     /// Maximum runtime of a member, such as 12h
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
@@ -326,7 +326,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "30d")]
     pub since: Duration,
     /// Divide the time into periods of this many hours
-    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "HOURS", value_parser = quantity::hours, allow_negative_numbers = true)]
     pub step: Option<u32>,
     /// Print comma-separated values, with times in UTC, instead of a table
     #[arg(long)]

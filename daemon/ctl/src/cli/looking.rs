@@ -1,6 +1,5 @@
 //! Arguments of `tranche smi`, `events` and `doctor`.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,9 +38,9 @@ pub struct SmiArgs {
         requires = "query"
     )]
     pub format: Vec<Format>,
-    /// Repeat at this interval
-    #[arg(short = 'l', long = "loop", value_name = "SECONDS")]
-    pub every: Option<NonZeroU32>,
+    /// Repeat at this interval: seconds, or a duration such as 500ms; at least 100ms
+    #[arg(short = 'l', long = "loop", value_name = "SECS", value_parser = quantity::repetition)]
+    pub every: Option<Duration>,
 }
 
 /// An element of `--format`.

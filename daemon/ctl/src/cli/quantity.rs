@@ -1,5 +1,6 @@
 //! Parsers of quantities on the command line.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -81,14 +82,37 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(bad)
 }
 
+/// Least time between two looks.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Interval of a display: `1`, `0.5`, `2s`, `500ms`; 100 ms to 1 h.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    interval_up_to(text, Duration::from_secs(3600), "from 100ms to 1h")
+}
+
+/// Interval of a repetition: as [`interval`], without an upper bound.
+pub(super) fn repetition(text: &str) -> Result<Duration, String> {
+    interval_up_to(text, Duration::MAX, "at least 100ms")
+}
+
+fn interval_up_to(text: &str, most: Duration, bounds: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let length = seconds.or_else(|| humantime::parse_duration(text).ok());
-    let fits = |length: &Duration| (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(length);
-    length.filter(fits).ok_or_else(|| {
-        format!("{text:?} is no time between two looks: write 1, 0.5, 2s or 500ms, from 100ms to 1h")
-    })
+    length
+        .filter(|length| (LEAST_INTERVAL..=most).contains(length))
+        .ok_or_else(|| format!("{text:?} is no time between two looks: write 1, 0.5, 2s or 500ms, {bounds}"))
+}
+
+/// Number of members of a job: from 1.
+pub(super) fn members(text: &str) -> Result<NonZeroU32, String> {
+    text.parse::<NonZeroU32>()
+        .map_err(|_| format!("{text:?} is no number of members: write a whole number such as 4, at least 1"))
+}
+
+/// Length of a period in hours: from 1.
+pub(super) fn hours(text: &str) -> Result<u32, String> {
+    let bad = |_| format!("{text:?} is no number of hours: write a whole number such as 24, at least 1");
+    text.parse::<NonZeroU32>().map(NonZeroU32::get).map_err(bad)
 }
 
 /// Latency target: `5ms`, `2500us`, `1s`; 2 ms to 10 s.
@@ -241,6 +265,29 @@ mod tests {
         }
         for text in ["", "0", "-1", "nan", "inf", "1e300", "99ms", "2h", "soon"] {
             assert!(interval(text).unwrap_err().contains("100ms to 1h"), "{text}");
+        }
+    }
+
+    #[test]
+    fn repetition_has_the_forms_of_an_interval_and_no_upper_bound() {
+        for (text, ms) in
+            [("1", 1000), ("0.5", 500), ("500ms", 500), ("2h", 7_200_000), ("86400", 86_400_000)]
+        {
+            assert_eq!(repetition(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "0", "-1", "99ms", "soon"] {
+            let why = repetition(text).unwrap_err();
+            assert!(why.contains("write 1, 0.5, 2s or 500ms, at least 100ms"), "{why}");
+        }
+    }
+
+    #[test]
+    fn counts_begin_at_one_and_refusals_have_an_example() {
+        assert_eq!((members("3").map(NonZeroU32::get), hours("24")), (Ok(3), Ok(24)));
+        for text in ["", "0", "-1", "1.5", "many", "4294967296"] {
+            let (members, hours) = (members(text).unwrap_err(), hours(text).unwrap_err());
+            assert!(members.contains("whole number such as 4, at least 1"), "{members}");
+            assert!(hours.contains("whole number such as 24, at least 1"), "{hours}");
         }
     }
 

@@ -66,15 +66,22 @@ fn cells(job: &JobView, names: &Names, now: SystemTime) -> Vec<Cell> {
 fn traits(job: &JobView, names: &Names) -> Vec<(&'static str, String)> {
     let mut traits = vec![
         (NAME, job.name.to_string()),
-        (STATE, job.state.word(job.overdue)),
+        (STATE, word(job)),
         (USER, names.of(job.uid)),
         (USER, job.uid.to_string()),
         (PROJECT, job.project.to_string()),
     ];
+    // A job that is overdue has failed too, as it has in JSON.
+    traits.extend(job.overdue.then(|| (STATE, job.state.to_string())));
     traits.extend(job.idle_ms().map(|_| (STATE, "idle".to_owned())));
     let gpus = job.members.iter().flat_map(|member| &member.gpus);
     traits.extend(gpus.map(|gpu| (GPU, gpu.to_string())));
     traits
+}
+
+/// State of a job in a word, in lists, descriptions and messages.
+pub(super) fn word(job: &JobView) -> String {
+    job.state.word(job.overdue)
 }
 
 /// State of a job or member, with the time for which it is idle.
@@ -121,6 +128,7 @@ pub(super) fn devices(member: &MemberView) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Condition, ListingArgs};
     use crate::sample;
     use crate::terminal::Canvas;
 
@@ -132,6 +140,21 @@ mod tests {
         for part in ["jupyter", "Running", "training", "0.5", "http://host:8888/?token=x"] {
             assert!(page.text().contains(part), "{part} is missing from\n{}", page.text());
         }
+    }
+
+    #[test]
+    fn overdue_job_is_found_as_such_and_as_failed() {
+        let failed = JobView { state: JobState::Failed, ..sample::job("a", "broken") };
+        let late = JobView { state: JobState::Failed, overdue: true, ..sample::job("a", "late") };
+        let found = |state: &str| {
+            let condition = Condition { key: STATE.into(), value: state.into() };
+            let args = ListingArgs { filter: vec![condition], ..ListingArgs::default() };
+            let listing = of(vec![failed.clone(), late.clone()]).selected(&args).unwrap();
+            listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        assert_eq!(found("failed"), ["broken", "late"]);
+        assert_eq!(found("overdue"), ["late"]);
+        assert_eq!(found("running"), [""; 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use tranche_domain::jobs::{JobState, JobView, MemberView};
 use tranche_domain::text::visible;
 
-use super::listing::{devices, state};
+use super::listing::{devices, state, word};
 use crate::table::{Cell, Column, Page, or_dash, printable};
 use crate::terminal::Canvas;
 use crate::users::user;
@@ -17,7 +17,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
     let mut lines = vec![
         ("Name", job.name.to_string()),
         ("Project", job.project.to_string()),
-        ("Status", job.state.word(job.overdue)),
+        ("Status", word(job)),
         ("Reason", visible(&job.reason)),
         ("Type", format!("{}{}", job.purpose(), if job.preemptible { ", preemptible" } else { "" })),
         ("Health", health(job).unwrap_or_default()),

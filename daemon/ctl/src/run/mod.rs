@@ -7,6 +7,7 @@ mod descendants;
 mod environment;
 pub mod error;
 mod shim;
+mod stop;
 mod supervision;
 
 use std::env;

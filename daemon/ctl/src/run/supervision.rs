@@ -21,6 +21,7 @@ use tokio::signal::unix::SignalKind;
 
 use super::descendants::{Descendant, living};
 use super::error::RunError;
+use super::stop;
 
 /// Signals that are passed on to the program.
 const FORWARDED: [Signal; 6] =
@@ -130,11 +131,12 @@ impl Family {
         Ok(status)
     }
 
-    /// Reaps ended processes; returns true if none is left.
+    /// Reaps ended processes, and stops as the program has; returns true if no process is left.
     fn reap(&mut self) -> Result<bool, RunError> {
         loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::StillAlive) => return Ok(false),
+                Ok(WaitStatus::Stopped(pid, _)) if pid == self.program => stop::follow(pid),
                 Ok(status) => self.note(status),
                 Err(Errno::ECHILD) => return Ok(true),
                 Err(Errno::EINTR) => {}

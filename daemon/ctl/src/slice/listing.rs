@@ -78,9 +78,10 @@ fn traits(slice: &SliceView, owners: &Owners) -> Vec<(&'static str, String)> {
         (NAME, slice.name.to_string()),
         (USER, owners.user(slice)),
         (USER, slice.owner_uid.to_string()),
-        (STATE, slice.compute_state.to_string()),
+        (STATE, word(slice)),
     ];
-    let is_idle = slice.compute_state == ComputeState::NoWork && slice.idle_ms.is_some();
+    let is_idle =
+        slice.compute_state == ComputeState::NoWork && slice.idle_ms.is_some() && slice.parked.is_none();
     traits.extend(is_idle.then(|| (STATE, "idle".to_owned())));
     let purpose = owners.purpose(slice);
     traits.extend(purpose.iter().map(|purpose| (PROJECT, purpose.clone())));
@@ -90,6 +91,12 @@ fn traits(slice: &SliceView, owners: &Owners) -> Vec<(&'static str, String)> {
     traits.extend(slice.pod.iter().map(|pod| (POD, pod.name.to_string())));
     traits.extend(slice.devices.iter().map(|device| (GPU, device.gpu_index.to_string())));
     traits
+}
+
+/// State of a slice: its stage while it is parked, else that of its compute.
+pub(super) fn word(slice: &SliceView) -> String {
+    // The launches of a parked slice are held, which its compute has as frozen.
+    slice.parked.map_or_else(|| slice.compute_state.to_string(), |park| park.stage.to_string())
 }
 
 /// End of a slice, in words.
@@ -115,6 +122,14 @@ mod tests {
             sample::assert_golden(page.text(), golden, &format!("slice/golden/list-{width}.txt"));
             assert!(page.text().lines().all(|line| line.len() <= width));
         }
+    }
+
+    #[test]
+    fn parked_slice_is_found_by_its_stage_and_not_as_frozen() {
+        let slice = SliceView { compute_state: ComputeState::Frozen, ..sample::parked() };
+        let states: Vec<_> =
+            traits(&slice, &sample::owners()).into_iter().filter(|(key, _)| *key == STATE).collect();
+        assert_eq!(states, [(STATE, "parked".to_owned())]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::env;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tranche_domain::id::SliceName;
 use tranche_domain::view::NodeView;
@@ -58,12 +58,12 @@ pub fn smi(args: &SmiArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     }
     let picture = Picture::of(args)?;
     let mut daemon = Daemon::connect(socket)?;
-    let Some(seconds) = args.every else { return look(&mut daemon, &picture, clock)?.print("") };
+    let Some(interval) = args.every else { return look(&mut daemon, &picture, clock)?.print("") };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
     loop {
         // Written in one piece, so that the terminal does not flicker.
         look(&mut daemon, &picture, clock)?.print(before)?;
-        sleep(Duration::from_secs(seconds.get().into()));
+        sleep(interval);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::jobs::{JobName, JobState, JobView, MilliGpus, ProjectName};
+use tranche_domain::park::ParkStage;
 use tranche_domain::request::Share;
 use tranche_domain::units::Permille;
 use tranche_domain::view::{NodeView, SliceDeviceView, SliceView};
@@ -68,8 +69,14 @@ impl Scene {
         }
     }
 
-    /// GPUs that a slice holds, as far as clients can determine it.
+    /// GPUs that a slice holds: its size, or none while it is parked, when its part is free for others.
     pub(super) fn held(&self, slice: &SliceView) -> MilliGpus {
+        let is_away = slice.parked.is_some_and(|park| park.stage == ParkStage::Parked);
+        if is_away { MilliGpus::ZERO } else { self.size(slice) }
+    }
+
+    /// Size of a slice in GPUs, as far as clients can determine it.
+    pub(super) fn size(&self, slice: &SliceView) -> MilliGpus {
         let devices = u32::try_from(slice.devices.len()).unwrap_or(u32::MAX);
         match slice.share {
             Share::Whole(count) => MilliGpus::whole(count.get()),

@@ -7,6 +7,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use tranche_domain::jobs::MilliGpus;
+use tranche_domain::park::{Park, ParkStage};
+use tranche_domain::units::Bytes;
 
 use super::deed::Deed;
 use super::frame::frame;
@@ -119,6 +122,24 @@ fn filter_shows_what_contains_it() {
     keys(&mut state, "m");
     let shown = drawn(&mut state, 80, 60);
     assert!(shown.contains("-resnet") && !shown.contains("-jupyter"), "{shown}");
+}
+
+#[test]
+fn parked_slices_are_not_counted_as_allocated() {
+    let mut scene = sample::scene();
+    let (held, idle) = scene.allocated();
+    for (slice, stage) in scene.node.slices.iter_mut().zip([
+        ParkStage::Parked,
+        ParkStage::Parking,
+        ParkStage::Parked,
+        ParkStage::Unparking,
+    ]) {
+        slice.parked = Some(Park { stage, host: Bytes::ZERO, since_unix_ms: 0, wakes: false });
+    }
+    // Four of a quarter each: two are away, of which one was idle, and two still have or already have their parts.
+    let quarter = MilliGpus::new(250);
+    let (held_now, idle_now) = scene.allocated();
+    assert_eq!((held_now.plus(quarter).plus(quarter), idle_now.plus(quarter)), (held, idle));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Lists of jobs, slices, GPUs and projects: forms, order, filters, times.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::daemon::Daemon;
@@ -119,6 +122,25 @@ fn report_has_local_times_and_fits_the_terminal() {
     let csv = report("80", &["--csv"]);
     assert!(csv.contains("\n2026-01-02T03:00:00Z,vision,7200.000000,"), "{csv}");
     assert!(report("80", &["--svg"]).contains("<title>2026-01-02T08:00+05:00 vision: 2.00</title>"));
+}
+
+#[test]
+fn watched_list_in_a_pipe_has_no_control_sequences() {
+    let daemon = Daemon::new();
+    let mut child =
+        tranche(&daemon.socket(), &["list", "-A", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut printed = Vec::new();
+    for line in lines {
+        printed.push(line);
+        if printed.iter().filter(|line| line.contains("evaluate")).count() == 2 {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(printed.last().is_some_and(|line| line.contains("evaluate")), "{printed:#?}");
+    assert!(!printed.concat().contains('\x1b'), "{printed:#?}");
 }
 
 #[test]

@@ -48,6 +48,10 @@ fn other_bad_quantities_are_refused_too() {
         .refused(2, &["no number of processors"]);
     ending(nobody, &["submit", "j", "-g", "0.5", "--mem", "10", "--", "true"]).refused(2, &["1 MiB"]);
     ending(nobody, &["submit", "j", "--compute", "0.5", "--", "true"]).refused(2, &["--memory"]);
+    ending(nobody, &["submit", "j", "-g", "0.5", "--parallelism", "0", "--", "true"])
+        .refused(2, &["\"0\" is no number of members", "such as 4"]);
+    ending(nobody, &["report", "--step", "0"]).refused(2, &["\"0\" is no number of hours", "such as 24"]);
+    ending(nobody, &["smi", "-l", "0"]).refused(2, &["\"0\" is no time between two looks", "500ms"]);
     ending(nobody, &["run", "true"]).refused(2, &["--gpus"]);
     ending(nobody, &["run", "-g", "0.5"]).refused(2, &["CMD"]);
 }

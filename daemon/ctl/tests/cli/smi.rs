@@ -118,7 +118,7 @@ fn a_reader_that_goes_away_is_no_error() {
 fn loop_repeats_without_clearing_a_pipe() {
     let daemon = Daemon::new();
     let mut command =
-        tranche(&daemon.socket(), &["smi", "-l", "1", "--query-slice=name", "--format=csv,noheader"]);
+        tranche(&daemon.socket(), &["smi", "-l", "0.2", "--query-slice=name", "--format=csv,noheader"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let twice: Vec<_> = lines.take(2).map(Result::unwrap).collect();

@@ -173,6 +173,13 @@ fn an_idle_job_and_one_that_runs_too_long_are_stopped_with_the_reason() {
     submit(&node, &["busy", "-g", "0.5", "--interactive", "--", &workload, "--seconds", "1000"]).success();
     assert!(until(&node, "idle", "failed").reason.contains("no GPU time"));
     assert!(until(&node, "busy", "failed").reason.contains("the most for interactive jobs"));
+    node.tranche(&["exec", "idle", "--", "true"]).refused(1, &["job idle is overdue", "submit it again"]);
+    for state in ["failed", "overdue"] {
+        let found =
+            node.tranche(&["list", "-A", "-o", "name", "--filter", &format!("state={state}")]).success();
+        let found: BTreeSet<&str> = found.lines().collect();
+        assert_eq!(found, BTreeSet::from(["busy", "idle"]), "{state}");
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use e2e::{Node, PATIENCE, Process, eventually};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::top::Screen;
 
 fn shell(script: &str) -> [&str; 3] {
     ["sh", "-c", script]
@@ -76,6 +79,55 @@ fn a_signal_to_the_runner_reaches_the_program() {
     process.signal(Signal::SIGTERM);
     let outcome = process.end();
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), "asked to end\n"), "{outcome}");
+}
+
+#[test]
+fn program_that_stops_itself_gives_the_terminal_back_to_the_shell() {
+    let node = Node::simulated("h200x1");
+    let Some(screen) = Screen::open(&node) else { return };
+    // Stopped by itself first, then by the key.
+    let script = "echo bef''ore; kill -STOP $$; echo resu''med; read line; echo got $line\n";
+    std::fs::write(node.dir().join("stops"), script).unwrap();
+    let command = format!("{} run -g 0.5 sh stops", node.stage().command().display());
+    screen.press(&[&command, "Enter"]);
+    screen.shows("before");
+    screen.shows("Stopped");
+    screen.press(&["clear; fg", "Enter"]);
+    screen.shows("resumed");
+    screen.press(&["C-z"]);
+    screen.shows("Stopped");
+    screen.press(&["fg", "Enter"]);
+    screen.press(&["a line", "Enter"]);
+    screen.shows("got a line");
+    eventually("the slice has ended", || match node.smi().slices.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} slices")),
+    });
+    screen.press(&["clear; jobs; echo all en''ded", "Enter"]);
+    assert!(!screen.shows("all ended").contains("Stopped"));
+}
+
+#[test]
+fn stopped_program_without_a_terminal_does_not_stop_its_runner() {
+    let node = Node::simulated("h200x1");
+    let mut process =
+        Process::start(&mut node.run_in_slice(&["-g", "0.5"], &shell("echo $$; kill -STOP $$")));
+    let program = process.line().and_then(|line| line.parse().ok()).expect("the shell prints its pid");
+    let state = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    eventually("the program has stopped", || match state(program) {
+        Some('T') => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let runner = i32::try_from(process.pid()).unwrap();
+    e2e::holds_for("the runner goes on", Duration::from_millis(200), || match state(runner) {
+        Some('T') => Err("it has stopped".to_owned()),
+        _ => Ok(()),
+    });
+    kill(Pid::from_raw(program), Signal::SIGKILL).unwrap();
+    assert_eq!(process.end().code, Some(128 + 9));
 }
 
 #[test]

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use e2e::{Node, eventually, skip};
 
 /// A shell in a terminal of 120 by 40 that `tmux` emulates.
-struct Screen<'a> {
+pub(crate) struct Screen<'a> {
     node: &'a Node,
 }
 
 impl<'a> Screen<'a> {
     /// The shell with its prompt, or `None` without `tmux`.
-    fn open(node: &'a Node) -> Option<Self> {
+    pub(crate) fn open(node: &'a Node) -> Option<Self> {
         let version = Command::new("tmux").arg("-V").stdout(Stdio::null()).status();
         if !version.is_ok_and(|status| status.success()) {
             skip("there is no tmux here (Debian: tmux)");
@@ -34,7 +34,7 @@ impl<'a> Screen<'a> {
 
     /// Types keys by their names.
     #[track_caller]
-    fn press(&self, keys: &[&str]) {
+    pub(crate) fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
@@ -62,7 +62,7 @@ impl<'a> Screen<'a> {
     }
 
     #[track_caller]
-    fn shows(&self, text: &str) -> String {
+    pub(crate) fn shows(&self, text: &str) -> String {
         eventually(&format!("the screen shows {text:?}"), || {
             let content = self.content();
             if content.contains(text) { Ok(content) } else { Err(content) }

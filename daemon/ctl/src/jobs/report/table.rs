@@ -102,8 +102,11 @@ fn figures(row: &ReportRow) -> [String; 9] {
     ]
 }
 
-/// A wait in its two largest units, rounded up to a second.
+/// A wait in its two largest units, rounded up to a second; below one in milliseconds.
 fn span(wait: Duration) -> String {
+    if wait < Duration::from_secs(1) {
+        return format!("{}ms", wait.as_millis());
+    }
     when::short(Duration::from_secs(u64::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX)))
 }
 
@@ -171,6 +174,12 @@ mod tests {
         for part in ["vision", "3.00", "1.50", "0.25", "50 %", "1m 1s", "1h 1m", "total", "4.00", "2.00"] {
             assert!(page.text().contains(part), "{part} is missing from\n{}", page.text());
         }
+    }
+
+    #[test]
+    fn waits_below_a_second_are_in_milliseconds() {
+        let texts = [0, 1, 999, 1_000, 1_001, 61_000].map(|ms| span(Duration::from_millis(ms)));
+        assert_eq!(texts, ["0ms", "1ms", "999ms", "1s", "2s", "1m 1s"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Impossible requests are refused at once, with one message that advises, and leave nothing behind.
 
-use e2e::{Node, Outcome};
+use e2e::{Node, Outcome, eventually};
 
 use super::{job, jobs, node, submit, until};
 use crate::access::{ALICE, Shared};
@@ -69,11 +69,7 @@ fn invalid_size_is_refused_before_any_request() {
     );
     for count in ["0", "-2"] {
         let outcome = submit_sleep(&node, &["j", "-g", "1", "--completions", count]);
-        let why = if count == "0" {
-            "number would be zero for non-zero type"
-        } else {
-            "invalid digit found in string"
-        };
+        let why = format!("\"{count}\" is no number of members: write a whole number such as 4, at least 1");
         misspelt(&outcome, &format!("invalid value '{count}' for '--completions <N>': {why}"));
     }
     misspelt(
@@ -110,6 +106,30 @@ fn taken_or_unknown_name_is_refused() {
         refuses(&node.tranche(words), nothing);
     }
     assert_eq!(jobs(&node).len(), 1);
+}
+
+#[test]
+fn file_of_which_one_job_is_refused_leaves_none() {
+    let node = node("v100x8", "4");
+    let file = node.dir().join("jobs.toml");
+    let job = |name: &str, gpus: u32, more: &str| {
+        format!("[[job]]\nname = \"{name}\"\ngpus = {gpus}\n{more}command = [\"sleep\", \"1000\"]\n")
+    };
+    let text = job("first", 1, "") + &job("second", 1, "after = [\"first\"]\n");
+    std::fs::write(&file, text.clone() + &job("huge", 17, "") + &job("last", 1, "")).unwrap();
+    let path = file.display().to_string();
+    let outcome = submit(&node, &["-f", &path]);
+    let place = format!("job 3 of {path} (huge) could not be submitted: a member takes 17 GPUs");
+    outcome.refused(1, &[&place, "deleted again: second, first; nothing of the file remains"]);
+    assert_eq!(outcome.stdout, "");
+    eventually("what had started has ended", || match jobs(&node).len() {
+        0 => Ok(()),
+        left => Err(format!("{left} jobs")),
+    });
+    std::fs::write(&file, text).unwrap();
+    let printed = submit(&node, &["-f", &path]).success();
+    assert!(printed.contains("submitted first") && printed.contains("submitted second"), "{printed}");
+    assert_eq!(jobs(&node).len(), 2);
 }
 
 #[test]
