@@ -62,19 +62,23 @@ impl Agent {
             tokio::task::spawn_blocking(move || agent.prepare_signal(&of, Signal::SIGKILL)).await?;
         }
         let begun = self.begin_deletion(name, force, &actor)?;
+        let (agent, of, by) = (Arc::clone(self), name.clone(), actor.clone());
+        let tell = move |pid| {
+            let evidence = format!("user {} deleted its slice with force", by.uid);
+            let killed = Happening::new(EventKind::Killed, evidence).of(&of).by(pid);
+            agent.telemetry.events.record(killed.asked_by(by.clone()));
+        };
         let killed = match &begun {
             Begun::Serving(runtime) if force => {
                 let (agent, runtime) = (Arc::clone(self), Arc::clone(runtime));
-                tokio::task::spawn_blocking(move || agent.kill_tree(&runtime)).await?
+                tokio::task::spawn_blocking(move || agent.kill_tree(&runtime, tell)).await?
             }
             Begun::Serving(_) => Vec::new(),
-            Begun::Over(killed) => killed.clone(),
+            Begun::Over(killed) => {
+                killed.iter().copied().for_each(tell);
+                killed.clone()
+            }
         };
-        for pid in &killed {
-            let evidence = format!("user {} deleted its slice with force", actor.uid);
-            let killed = Happening::new(EventKind::Killed, evidence).of(name).by(*pid);
-            self.telemetry.events.record(killed.asked_by(actor.clone()));
-        }
         let Begun::Serving(runtime) = begun else {
             let deleted = Happening::new(EventKind::SliceDeleted, "it was not served, and is gone").of(name);
             self.telemetry.events.record(deleted.asked_by(actor));

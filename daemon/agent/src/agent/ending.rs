@@ -58,11 +58,15 @@ impl Agent {
     }
 
     /// Kills all processes of a slice, attached or not, which admits none any more; returns their pids. Blocks.
-    pub(super) fn kill_tree(&self, runtime: &Arc<SliceRuntime>) -> Vec<HostPid> {
+    ///
+    /// `tell` is called for each as soon as it is killed: the slice may end with any of them.
+    pub(super) fn kill_tree(&self, runtime: &Arc<SliceRuntime>, tell: impl Fn(HostPid)) -> Vec<HostPid> {
         // Roots last: with them the ancestry of the others would end, and no child is overlooked while they live.
         let roots = runtime.occupants().roots;
-        let killed = self.kill_each(runtime, |id| roots.contains(id));
-        let pids: BTreeSet<_> = killed.into_iter().map(|id| id.pid).chain(runtime.kill_all()).collect();
+        let killed = self.kill_each(runtime, |id| roots.contains(id), &tell);
+        let last = runtime.kill_all();
+        last.iter().filter(|pid| killed.iter().all(|id| id.pid != **pid)).for_each(|pid| tell(*pid));
+        let pids: BTreeSet<_> = killed.into_iter().map(|id| id.pid).chain(last).collect();
         pids.into_iter().collect()
     }
 
@@ -71,6 +75,7 @@ impl Agent {
         &self,
         runtime: &Arc<SliceRuntime>,
         is_spared: impl Fn(&ProcessId) -> bool,
+        tell: impl Fn(HostPid),
     ) -> BTreeSet<ProcessId> {
         // Processes started meanwhile are found by the next pass.
         let mut killed = BTreeSet::new();
@@ -81,9 +86,12 @@ impl Agent {
                 break;
             }
             for id in left {
-                if let Err(error) = Process::reopen(id).and_then(|process| process.kill()) {
-                    let name = &runtime.name;
-                    tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
+                match Process::reopen(id).and_then(|process| process.kill()) {
+                    Ok(()) => tell(id.pid),
+                    Err(error) => {
+                        let name = &runtime.name;
+                        tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
+                    }
                 }
                 killed.insert(id);
             }
