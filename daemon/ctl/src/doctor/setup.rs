@@ -16,8 +16,8 @@ use super::report;
 use crate::errors::Failure;
 use crate::out;
 use error::{SetupError, left};
-use host::Host;
-use steps::{Step, StepState};
+use host::HostState;
+use steps::{SetupStep, StepState};
 
 /// Prints the steps of the setup; with `apply` carries out those that are left first.
 pub(super) fn setup(socket: &Path, apply: bool, json: bool) -> Result<(), Failure> {
@@ -36,13 +36,13 @@ pub(super) fn setup(socket: &Path, apply: bool, json: bool) -> Result<(), Failur
     }
 }
 
-fn observed(socket: &Path) -> Vec<Step> {
+fn observed(socket: &Path) -> Vec<SetupStep> {
     let evidence = Evidence::gather(socket);
-    steps::all(&Host::observe(Path::new("/"), &evidence))
+    steps::all(&HostState::observe(Path::new("/"), &evidence))
 }
 
 /// Runs the commands of the steps that are left, in their order, up to the first that fails.
-fn carry_out(steps: &[Step]) -> Result<(), SetupError> {
+fn carry_out(steps: &[SetupStep]) -> Result<(), SetupError> {
     if !geteuid().is_root() {
         return Err(SetupError::NotRoot);
     }
@@ -67,7 +67,7 @@ fn run(words: &[String]) -> Result<(), SetupError> {
     if status.success() { Ok(()) } else { Err(SetupError::Command { command, status }) }
 }
 
-fn rendered(steps: &[Step]) -> String {
+fn rendered(steps: &[SetupStep]) -> String {
     let rows = steps.iter().map(|step| {
         let remedy = Some(&step.remedy).filter(|remedy| !remedy.is_empty());
         let remedy = remedy.map(|remedy| format!("\n-> {remedy}"));
@@ -79,7 +79,7 @@ fn rendered(steps: &[Step]) -> String {
         ]
     });
     let count = steps.iter().filter(|step| step.is_left()).count();
-    let is = |state| move |step: &&Step| step.state == state;
+    let is = |state| move |step: &&SetupStep| step.state == state;
     let advice =
         match (steps.iter().find(is(StepState::Missing)), steps.iter().find(|step| is_package_missing(step)))
         {
@@ -91,7 +91,7 @@ fn rendered(steps: &[Step]) -> String {
 }
 
 /// Tests if nothing is installed on which commands could work.
-fn is_package_missing(step: &Step) -> bool {
+fn is_package_missing(step: &SetupStep) -> bool {
     step.step == steps::PACKAGE && step.is_left()
 }
 

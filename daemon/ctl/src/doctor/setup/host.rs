@@ -16,7 +16,7 @@ const UNIT_FOLDERS: [&str; 4] =
 
 /// Observations that the steps interpret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct HostState {
     /// File of the daemon's unit, once it is installed.
     pub(super) unit: Option<PathBuf>,
     /// The host's package manager, if it is one for which there is a package.
@@ -66,7 +66,7 @@ pub(super) enum RuntimeKind {
 pub(super) const UNITS: [&str; 4] =
     ["tranched.socket", "tranched.service", "tranche-attest.socket", "tranche-job.socket"];
 
-impl Host {
+impl HostState {
     /// Observes the host with its root file system at `root`.
     pub(super) fn observe(root: &Path, evidence: &Evidence) -> Self {
         let node = evidence.node.as_ref();

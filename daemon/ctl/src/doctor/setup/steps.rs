@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::host::{GROUP, Host, Packages, RuntimeKind, UNITS};
+use super::host::{GROUP, HostState, Packages, RuntimeKind, UNITS};
 
 /// Name of the step that no command takes: without the package the others have nothing to work on.
 pub(super) const PACKAGE: &str = "package";
@@ -21,9 +21,9 @@ pub(super) enum StepState {
     Optional,
 }
 
-/// A step of the setup.
+/// Observation about one need of the host, and the way to meet it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Step {
+pub(super) struct SetupStep {
     /// Name of the step.
     pub(super) step: &'static str,
     /// Progress at the time of the observation.
@@ -38,7 +38,7 @@ pub(super) struct Step {
     pub(super) commands: Vec<Vec<String>>,
 }
 
-impl Step {
+impl SetupStep {
     fn done(step: &'static str, found: impl Into<String>) -> Self {
         Self {
             step,
@@ -69,17 +69,17 @@ impl Step {
 }
 
 /// All steps in their order: each relies on those before it.
-pub(super) fn all(host: &Host) -> Vec<Step> {
+pub(super) fn all(host: &HostState) -> Vec<SetupStep> {
     let mut steps =
         vec![driver(host), package(host), accounts(host), folders(host), services(host), user(host)];
     steps.extend(runtimes(host));
     steps
 }
 
-fn driver(host: &Host) -> Step {
+fn driver(host: &HostState) -> SetupStep {
     match &host.driver {
-        Some(version) => Step::done("driver", version.clone()),
-        None => Step::by_hand(
+        Some(version) => SetupStep::done("driver", version.clone()),
+        None => SetupStep::by_hand(
             "driver",
             "no NVIDIA driver is loaded (/proc/driver/nvidia is not there)",
             "install the driver of your distribution or NVIDIA's, and see that `nvidia-smi` lists the GPUs",
@@ -87,9 +87,9 @@ fn driver(host: &Host) -> Step {
     }
 }
 
-fn package(host: &Host) -> Step {
+fn package(host: &HostState) -> SetupStep {
     match (&host.unit, host.packages) {
-        (Some(unit), _) => Step::done(PACKAGE, format!("the daemon's unit is {}", unit.display())),
+        (Some(unit), _) => SetupStep::done(PACKAGE, format!("the daemon's unit is {}", unit.display())),
         (None, packages) => {
             let line = match packages {
                 Some(Packages::Debian) => "`apt install ./tranche_*.deb`",
@@ -97,12 +97,12 @@ fn package(host: &Host) -> Step {
                 None => "`make install` in a source tree",
             };
             let remedy = format!("install the package of a release: {line}; archive and wheel have no units");
-            Step::by_hand(PACKAGE, "systemd has no unit tranched.service", remedy)
+            SetupStep::by_hand(PACKAGE, "systemd has no unit tranched.service", remedy)
         }
     }
 }
 
-fn accounts(host: &Host) -> Step {
+fn accounts(host: &HostState) -> SetupStep {
     let (group, is_there) = &host.group;
     let mut missing: Vec<String> = host.missing_users.iter().map(|user| format!("user {user}")).collect();
     missing.extend((!is_there).then(|| format!("group {group}")));
@@ -114,16 +114,16 @@ fn accounts(host: &Host) -> Step {
     commands.extend(sysusers.then_some("systemd-sysusers tranche.conf"));
     commands.extend((!is_packaged && !is_there).then_some(&*groupadd));
     match missing.is_empty() {
-        true => Step::done("accounts", format!("group {group} and the daemon's users are there")),
-        false => Step::missing("accounts", format!("missing: {}", missing.join(", ")), &commands),
+        true => SetupStep::done("accounts", format!("group {group} and the daemon's users are there")),
+        false => SetupStep::missing("accounts", format!("missing: {}", missing.join(", ")), &commands),
     }
 }
 
-fn folders(host: &Host) -> Step {
+fn folders(host: &HostState) -> SetupStep {
     let missing: Vec<_> = host.missing_folders.iter().map(|path| path.display().to_string()).collect();
     match missing.is_empty() {
-        true => Step::done("folders", "the daemon's folders and the one for CDI documents are there"),
-        false => Step::missing(
+        true => SetupStep::done("folders", "the daemon's folders and the one for CDI documents are there"),
+        false => SetupStep::missing(
             "folders",
             format!("missing: {}", missing.join(", ")),
             &["systemd-tmpfiles --create tranche.conf"],
@@ -131,42 +131,42 @@ fn folders(host: &Host) -> Step {
     }
 }
 
-fn services(host: &Host) -> Step {
+fn services(host: &HostState) -> SetupStep {
     let enable = format!("systemctl enable --now {}", UNITS.join(" "));
     let commands = ["systemctl daemon-reload", &enable];
     match (&host.unreachable, host.disabled_units.is_empty()) {
-        (None, true) => Step::done("services", "the daemon answers, and starts with the host"),
-        (None, false) if host.is_users_own => Step::missing(
+        (None, true) => SetupStep::done("services", "the daemon answers, and starts with the host"),
+        (None, false) if host.is_users_own => SetupStep::missing(
             "services",
             "only a daemon of this user answers, which has no rights over others",
             &commands,
         ),
         (None, false) => {
             let units = host.disabled_units.join(", ");
-            Step::missing(
+            SetupStep::missing(
                 "services",
                 format!("the daemon answers, but these do not start with the host: {units}"),
                 &commands,
             )
         }
-        (Some(reason), _) => Step::missing("services", reason.clone(), &commands),
+        (Some(reason), _) => SetupStep::missing("services", reason.clone(), &commands),
     }
 }
 
-fn user(host: &Host) -> Step {
+fn user(host: &HostState) -> SetupStep {
     let group = &host.group.0;
     match &host.user {
         Some((name, true)) => {
-            Step::done("user", format!("{name} is a member of group {group} and may create slices"))
+            SetupStep::done("user", format!("{name} is a member of group {group} and may create slices"))
         }
-        Some((name, false)) => Step::missing(
+        Some((name, false)) => SetupStep::missing(
             "user",
             format!(
                 "{name} is no member of group {group} and may only look (a new login notices the change)"
             ),
             &[&format!("usermod -aG {group} {name}")],
         ),
-        None => Step::optional(
+        None => SetupStep::optional(
             "user",
             format!("members of group {group} may create slices"),
             format!("for each user who is to have slices: `usermod -aG {group} NAME`, and a new login"),
@@ -174,7 +174,7 @@ fn user(host: &Host) -> Step {
     }
 }
 
-fn runtimes(host: &Host) -> impl Iterator<Item = Step> {
+fn runtimes(host: &HostState) -> impl Iterator<Item = SetupStep> {
     host.runtimes.iter().map(|runtime| {
         let (step, name, remedy) = match runtime.kind {
             RuntimeKind::Docker => (
@@ -191,8 +191,8 @@ fn runtimes(host: &Host) -> impl Iterator<Item = Step> {
             ),
         };
         match runtime.reads_documents {
-            true => Step::done(step, format!("{name} is told to read CDI documents")),
-            false => Step::optional(step, format!("{name} is not told to read CDI documents"), remedy),
+            true => SetupStep::done(step, format!("{name} is told to read CDI documents")),
+            false => SetupStep::optional(step, format!("{name} is not told to read CDI documents"), remedy),
         }
     })
 }
@@ -202,8 +202,8 @@ mod tests {
     use super::super::host::Runtime;
     use super::*;
 
-    fn ready() -> Host {
-        Host {
+    fn ready() -> HostState {
+        HostState {
             unit: Some("/usr/lib/systemd/system/tranched.service".into()),
             packages: Some(Packages::Debian),
             group: ("tranche".into(), true),
@@ -218,24 +218,24 @@ mod tests {
         }
     }
 
-    fn left(host: &Host) -> Vec<Step> {
-        all(host).into_iter().filter(Step::is_left).collect()
+    fn left(host: &HostState) -> Vec<SetupStep> {
+        all(host).into_iter().filter(SetupStep::is_left).collect()
     }
 
-    fn commands(host: &Host) -> Vec<String> {
+    fn commands(host: &HostState) -> Vec<String> {
         left(host).iter().flat_map(|step| &step.commands).map(|words| words.join(" ")).collect()
     }
 
     #[test]
     fn ready_host_has_nothing_left() {
         assert_eq!(left(&ready()), []);
-        let root = Host { user: None, ..ready() };
+        let root = HostState { user: None, ..ready() };
         assert_eq!(left(&root), [], "root needs no group");
     }
 
     #[test]
     fn each_lack_has_its_command() {
-        let host = Host {
+        let host = HostState {
             group: ("gpus".into(), false),
             missing_users: vec!["tranched"],
             missing_folders: vec!["/run/cdi".into()],
@@ -259,13 +259,13 @@ mod tests {
 
     #[test]
     fn host_without_package_or_driver_is_told_how_they_come() {
-        let bare = Host { unit: None, driver: None, ..ready() };
+        let bare = HostState { unit: None, driver: None, ..ready() };
         let steps = left(&bare);
         assert_eq!(steps.iter().map(|step| step.step).collect::<Vec<_>>(), ["driver", PACKAGE]);
         assert!(steps.iter().all(|step| step.state == StepState::Manual && step.commands.is_empty()));
         assert!(steps[1].remedy.contains("apt install"), "{steps:?}");
         for (packages, words) in [(Some(Packages::Rpm), "dnf install"), (None, "make install")] {
-            let steps = left(&Host { packages, ..bare.clone() });
+            let steps = left(&HostState { packages, ..bare.clone() });
             assert!(steps[1].remedy.contains(words), "{steps:?}");
         }
     }
@@ -274,7 +274,7 @@ mod tests {
     fn container_runtimes_are_a_matter_of_use() {
         let runtime = |kind, reads_documents| Runtime { kind, reads_documents };
         let runtimes = vec![runtime(RuntimeKind::Docker, false), runtime(RuntimeKind::Containerd, true)];
-        let host = Host { runtimes, ..ready() };
+        let host = HostState { runtimes, ..ready() };
         assert_eq!(left(&host), []);
         let states: Vec<_> = all(&host).iter().rev().take(2).map(|step| step.state).collect();
         assert_eq!(states, [StepState::Done, StepState::Optional]);
