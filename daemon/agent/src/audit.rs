@@ -193,7 +193,9 @@ fn end(agent: &Arc<Agent>, name: &SliceName, last: &Finding) {
 
 fn kill_all(agent: &Agent, runtime: &Arc<SliceRuntime>, is_job: bool, told: Happening) {
     let roots = runtime.occupants().roots;
-    if !agent.kill_each(runtime, |id| is_job && roots.contains(id), |_| ()).is_empty() {
+    let mut is_any_killed = false;
+    agent.kill_each(runtime, |id| is_job && roots.contains(id), |_| is_any_killed = true);
+    if is_any_killed {
         agent.telemetry.events.record(told);
     }
 }

@@ -121,6 +121,32 @@ mod tests {
         shown.flat_map(|sub| leaves(sub, &format!("{page}-{}", sub.get_name()))).collect()
     }
 
+    /// Command lines of all commands, each with one option that has this value.
+    fn with_each_option(command: &Command, path: &[String], value: &str) -> Vec<Vec<String>> {
+        let options = command.get_arguments().filter(|arg| arg.get_action().takes_values());
+        let options = options.filter_map(|arg| Some(format!("--{}={value}", arg.get_long()?)));
+        let own = options.map(|option| path.iter().cloned().chain([option]).collect());
+        let subs = command.get_subcommands().flat_map(|sub| {
+            let path = [path, &[sub.get_name().to_owned()]].concat();
+            with_each_option(sub, &path, value)
+        });
+        own.chain(subs).collect()
+    }
+
+    #[test]
+    fn no_option_answers_with_the_raw_message_of_a_parser() {
+        for value in ["x", "", "0", "-1", "0.5", "99999999999999999999"] {
+            for line in with_each_option(&Cli::command(), &["tranche".to_owned()], value) {
+                let answer = parse(line.clone()).err().map(|error| error.to_string()).unwrap_or_default();
+                for raw in
+                    ["invalid digit", "would be zero", "number too", "empty string", "invalid float", "..="]
+                {
+                    assert!(!answer.contains(raw), "{}: {answer}", line.join(" "));
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_command_has_examples_that_parse() {
         for page in leaves(&Cli::command(), "tranche").iter().map(String::as_str).chain(["tranche"]) {

@@ -61,42 +61,44 @@ impl Agent {
     ///
     /// `tell` is called for each as soon as it is killed: the slice may end with any of them.
     pub(super) fn kill_tree(&self, runtime: &Arc<SliceRuntime>, tell: impl Fn(HostPid)) -> Vec<HostPid> {
+        let mut pids = BTreeSet::new();
+        let mut killed = |pid| {
+            if pids.insert(pid) {
+                tell(pid);
+            }
+        };
         // Roots last: with them the ancestry of the others would end, and no child is overlooked while they live.
         let roots = runtime.occupants().roots;
-        let killed = self.kill_each(runtime, |id| roots.contains(id), &tell);
-        let last = runtime.kill_all();
-        last.iter().filter(|pid| killed.iter().all(|id| id.pid != **pid)).for_each(|pid| tell(*pid));
-        let pids: BTreeSet<_> = killed.into_iter().map(|id| id.pid).chain(last).collect();
+        self.kill_each(runtime, |id| roots.contains(id), &mut killed);
+        runtime.kill_all().into_iter().for_each(killed);
         pids.into_iter().collect()
     }
 
-    /// Kills the processes of a slice that are not spared; returns them. Blocks.
+    /// Kills the processes of a slice that are not spared; `killed` is called for each. Blocks.
     pub(crate) fn kill_each(
         &self,
         runtime: &Arc<SliceRuntime>,
         is_spared: impl Fn(&ProcessId) -> bool,
-        tell: impl Fn(HostPid),
-    ) -> BTreeSet<ProcessId> {
+        mut killed: impl FnMut(HostPid),
+    ) {
         // Processes started meanwhile are found by the next pass.
-        let mut killed = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for _ in 0..KILL_PASSES {
             let its = Attribution::of(&self.runtimes()).all_of(runtime);
-            let left: Vec<_> = its.into_iter().filter(|id| !is_spared(id) && !killed.contains(id)).collect();
+            let left: Vec<_> = its.into_iter().filter(|id| !is_spared(id) && seen.insert(*id)).collect();
             if left.is_empty() {
                 break;
             }
             for id in left {
                 match Process::reopen(id).and_then(|process| process.kill()) {
-                    Ok(()) => tell(id.pid),
+                    Ok(()) => killed(id.pid),
                     Err(error) => {
                         let name = &runtime.name;
                         tracing::info!(slice = %name, pid = %id.pid, %error, "a process of a slice that ends could not be killed");
                     }
                 }
-                killed.insert(id);
             }
         }
-        killed
     }
 
     /// Ends a user's slice with its processes, after SIGTERM and the default grace. Returns once it is gone.

@@ -197,7 +197,7 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
     pub max_runtime: Option<Duration>,
     /// Number of restarts of a member that fails
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = quantity::count, allow_negative_numbers = true)]
     pub retries: u32,
     /// Signal sent before termination, to save a checkpoint: USR1, USR2, HUP or INT
     #[arg(long, value_name = "SIGNAL")]
@@ -262,10 +262,10 @@ pub struct LogsArgs {
     #[arg(short = 'f', long)]
     pub follow: bool,
     /// Number of the member, from 0
-    #[arg(short = 'm', long, value_name = "INDEX", default_value_t = 0)]
+    #[arg(short = 'm', long, value_name = "INDEX", default_value_t = 0, value_parser = quantity::count, allow_negative_numbers = true)]
     pub member: u32,
     /// Number of last lines to show
-    #[arg(long, value_name = "LINES")]
+    #[arg(long, value_name = "LINES", value_parser = quantity::count, allow_negative_numbers = true)]
     pub tail: Option<u32>,
 }
 

@@ -109,6 +109,11 @@ pub(super) fn members(text: &str) -> Result<NonZeroU32, String> {
         .map_err(|_| format!("{text:?} is no number of members: write a whole number such as 4, at least 1"))
 }
 
+/// Number of things, from 0.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number: write a whole number such as 3"))
+}
+
 /// Length of a period in hours: from 1.
 pub(super) fn hours(text: &str) -> Result<u32, String> {
     let bad = |_| format!("{text:?} is no number of hours: write a whole number such as 24, at least 1");

@@ -157,7 +157,7 @@ pub struct DeleteArgs {
     /// Names of the slices
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<SliceName>,
-    /// Kill the processes that use it first
+    /// Kill all processes in it first, also those without use of a GPU, and in containers
     #[arg(long)]
     pub force: bool,
     /// Output format: text or JSON

@@ -110,10 +110,11 @@ fn entries(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> + use<> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    /// A root file system with these files and their contents.
+    pub(in crate::doctor) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);

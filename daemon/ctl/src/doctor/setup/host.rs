@@ -184,16 +184,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::doctor::machine::tests::tree;
 
     #[test]
     fn unit_is_enabled_by_a_link_or_decided_by_a_mask() {
