@@ -1,5 +1,7 @@
 //! View of the node at one instant, as plain data for the wire, `tranche smi` and `--json`.
 
+mod amounts;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{JobState, JobView, ProjectView};
-use tranche_domain::request::Share;
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView, WaitingView};
 use tranche_nodes::NodeFigures;
 
@@ -119,7 +118,8 @@ impl Gatherer<'_> {
             name: slice.name.to_string(),
             user: self.user(slice),
             project: slice.project.as_ref().map(ToString::to_string),
-            milligpus: milligpus(&self.reading.node, slice),
+            milligpus: self.reading.node.size(slice).get(),
+            parked: slice.is_away(),
             age_ms: self.since(slice.created_unix_ms),
             use_percent: use_percent(&self.reading.node, std::iter::once(slice)),
             idle_ms: slice.idle_ms,
@@ -147,12 +147,12 @@ impl Gatherer<'_> {
             temperature_celsius: gpu.temperature_celsius,
             closed: gpu.not_sliceable.clone(),
             foreign: u32::try_from(gpu.foreign.len()).unwrap_or(u32::MAX),
-            parts: parts.map(|(slice, device)| self.part(gpu, slice, device)).collect(),
+            parts: parts.map(|(slice, device)| self.part(slice, device)).collect(),
             day: self.day.of(gpu.uuid, self.now_unix_ms),
         }
     }
 
-    fn part(&mut self, gpu: &GpuView, slice: &SliceView, device: &SliceDeviceView) -> PartRow {
+    fn part(&mut self, slice: &SliceView, device: &SliceDeviceView) -> PartRow {
         let job = self.job_of.get(&slice.name).copied();
         let project = job.map(|job| &job.project).or(slice.project.as_ref());
         PartRow {
@@ -163,7 +163,8 @@ impl Gatherer<'_> {
                 Some(job) => self.names.of(job.uid),
                 None => self.user(slice),
             },
-            milligpus: part_of(gpu, slice.share, device),
+            milligpus: self.reading.node.part(slice.share, device).get(),
+            parked: slice.is_away(),
             idle_ms: slice.idle_ms,
         }
     }
@@ -177,38 +178,13 @@ const fn is_active(state: JobState) -> bool {
 fn figures(node: &NodeView, jobs: &[JobView]) -> NodeFigures {
     let count = |state| jobs.iter().filter(|job| job.state == state).count();
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
-    let idle = node.slices.iter().filter(|slice| slice.idle_ms.is_some());
+    let (allocated, idle) = node.allocated();
     NodeFigures {
         gpus: number(node.gpus.len()),
-        allocated_milligpus: sum(node, node.slices.iter()),
-        idle_milligpus: sum(node, idle),
+        allocated_milligpus: allocated.get(),
+        idle_milligpus: idle.get(),
         running: number(count(JobState::Running)),
         pending: number(count(JobState::Pending).saturating_add(node.waiting.len())),
-    }
-}
-
-fn sum<'a>(node: &NodeView, slices: impl Iterator<Item = &'a SliceView>) -> u32 {
-    slices.map(|slice| milligpus(node, slice)).fold(0, u32::saturating_add)
-}
-
-/// GPUs of a slice, in thousandths of one.
-fn milligpus(node: &NodeView, slice: &SliceView) -> u32 {
-    let part = |device: &SliceDeviceView| {
-        let gpu = node.gpus.iter().find(|gpu| gpu.uuid == device.gpu_uuid)?;
-        Some(part_of(gpu, slice.share, device))
-    };
-    slice.devices.iter().filter_map(part).fold(0, u32::saturating_add)
-}
-
-/// Part of one GPU that a slice has there, in thousandths.
-fn part_of(gpu: &GpuView, share: Share, device: &SliceDeviceView) -> u32 {
-    match share {
-        Share::Fraction(fraction) => fraction.into(),
-        Share::Whole(_) => 1000,
-        Share::Memory(_) => {
-            let part = u128::from(device.cap.get()) * 1000 / u128::from(gpu.capacity.get().max(1));
-            u32::try_from(part).unwrap_or(1000).min(1000)
-        }
     }
 }
 
@@ -221,7 +197,7 @@ fn use_percent<'a>(node: &NodeView, slices: impl Iterator<Item = &'a SliceView>)
     };
     let (mut sum, mut held) = (None, 0u32);
     for slice in slices {
-        held = held.saturating_add(milligpus(node, slice));
+        held = held.saturating_add(node.size(slice).get());
         let of_slice = slice.devices.iter().filter_map(used).reduce(u32::saturating_add);
         sum = sum.into_iter().chain(of_slice).reduce(u32::saturating_add);
     }

@@ -87,6 +87,8 @@ pub(crate) struct SliceRow {
     pub(crate) user: String,
     pub(crate) project: Option<String>,
     pub(crate) milligpus: u32,
+    /// True while its part of its GPUs is free for others.
+    pub(crate) parked: bool,
     /// Time since it was created.
     pub(crate) age_ms: u64,
     pub(crate) use_percent: Option<u32>,
@@ -124,6 +126,8 @@ pub(crate) struct PartRow {
     pub(crate) user: String,
     /// Part of this GPU, in thousandths.
     pub(crate) milligpus: u32,
+    /// True while the part is free for others.
+    pub(crate) parked: bool,
     pub(crate) idle_ms: Option<u64>,
 }
 

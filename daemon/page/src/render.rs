@@ -134,6 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn parked_part_is_named_and_not_drawn() {
+        let mut overview = sample::hostile();
+        overview.gpus.truncate(1);
+        let shown = html(&only(&overview), "n0-gpus");
+        overview.gpus[0].parts[0].parked = true;
+        overview.slices[0].parked = true;
+        let parts = only(&overview);
+        let parked = html(&parts, "n0-gpus");
+        // The background of bar and strip stay.
+        assert_eq!((shown.matches("<rect").count(), parked.matches("<rect").count()), (3, 2), "{parked}");
+        assert!(parked.contains(", parked") && !parked.contains(", idle"), "{parked}");
+        assert!(html(&parts, "n0-slices").contains("<td>parked</td>"));
+    }
+
+    #[test]
     fn silent_node_is_shown_with_the_age_of_its_figures() {
         let (one, other) = (sample::hostile(), sample::large());
         let own = ShownNode { name: "gpu1", last: Some((&one, Duration::ZERO)), failure: None };

@@ -56,6 +56,7 @@ pub(crate) fn hostile() -> Overview {
             user: name(),
             project: None,
             milligpus: 500,
+            parked: false,
             age_ms: 86_400_000,
             use_percent: None,
             idle_ms: Some(720_000),
@@ -90,6 +91,7 @@ fn gpu(index: u32) -> GpuRow {
             project: Some(HOSTILE.into()),
             user: HOSTILE.into(),
             milligpus: 500,
+            parked: false,
             idle_ms: Some(720_000),
         }],
         day,
@@ -116,6 +118,7 @@ pub(crate) fn large() -> Overview {
         project: Some(project(number)),
         user: "user07".into(),
         milligpus: 250,
+        parked: false,
         idle_ms: Some(720_000),
     };
     let gpu = |index: u32| GpuRow {

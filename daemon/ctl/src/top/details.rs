@@ -98,7 +98,7 @@ fn of_slice(scene: &Scene, slice: &SliceView, unix_ms: u64) -> Titled {
         ("Owner", format!("{} (uid {})", scene.user(slice.owner_uid), slice.owner_uid)),
         ("For", scene.purpose(slice)),
         ("State", format!("{state}{waits}")),
-        ("Share", format!("{}, which is {} GPU", slice.share, scene.size(slice))),
+        ("Share", format!("{}, which is {} GPU", slice.share, scene.node.size(slice))),
         ("Compute", format!("{} of each GPU, at most {}, {}", slice.compute, slice.limit, slice.mode)),
         ("Priority", slice.priority.to_string()),
         ("Latency", slice.latency.map(|latency| latency.to_string()).unwrap_or_default()),
@@ -124,7 +124,7 @@ fn of_user(scene: &Scene, uid: u32) -> Titled {
     let own = scene.node.slices.iter().filter(|slice| slice.owner_uid == uid);
     lines.extend(own.map(|slice| {
         let gpus: Vec<String> = slice.devices.iter().map(|device| device.gpu_index.to_string()).collect();
-        let (size, (state, _)) = (scene.size(slice), condition(slice, false));
+        let (size, (state, _)) = (scene.node.size(slice), condition(slice, false));
         (
             "Slice",
             format!("{}: {size} GPU on {}, {state}, {}", slice.name, gpus.join(","), scene.purpose(slice)),

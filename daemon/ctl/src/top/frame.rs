@@ -68,7 +68,7 @@ fn header(state: &ScreenState, width: u16, now: &Moment) -> Strip {
         strip.put(0, width, &format!("{} {}", state.host, now.clock), Tone::Bold);
         return strip;
     };
-    let (held, idle) = scene.allocated();
+    let (held, idle) = scene.node.allocated();
     let (running, pending) = scene.running_and_pending();
     let gpus = match scene.node.gpus.len() {
         1 => "1 GPU".to_owned(),

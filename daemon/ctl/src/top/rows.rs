@@ -127,7 +127,7 @@ fn users<'a>(state: &ScreenState, scene: &Scene) -> Vec<ScreenRow<'a>> {
     let mut totals: BTreeMap<u32, Total> = BTreeMap::new();
     for slice in &scene.node.slices {
         let total = totals.entry(slice.owner_uid).or_default();
-        let held = scene.held(slice);
+        let held = scene.node.held(slice);
         total.slices += 1;
         total.gpus = total.gpus.plus(held);
         if let Some(idle_ms) = slice.idle_ms {

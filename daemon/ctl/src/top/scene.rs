@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 
 use tranche_domain::id::{HostPid, SliceName};
-use tranche_domain::jobs::{JobName, JobState, JobView, MilliGpus, ProjectName};
-use tranche_domain::park::ParkStage;
-use tranche_domain::request::Share;
-use tranche_domain::units::Permille;
-use tranche_domain::view::{NodeView, SliceDeviceView, SliceView};
+use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName};
+use tranche_domain::view::{NodeView, SliceView};
 
 /// The node with its jobs, and what the views name by number only.
 #[derive(Clone, Debug)]
@@ -67,34 +64,6 @@ impl Scene {
             (None, None, Some(project)) => project.to_string(),
             (None, None, None) => String::new(),
         }
-    }
-
-    /// GPUs that a slice holds: its size, or none while it is parked, when its part is free for others.
-    pub(super) fn held(&self, slice: &SliceView) -> MilliGpus {
-        let is_away = slice.parked.is_some_and(|park| park.stage == ParkStage::Parked);
-        if is_away { MilliGpus::ZERO } else { self.size(slice) }
-    }
-
-    /// Size of a slice in GPUs, as far as clients can determine it.
-    pub(super) fn size(&self, slice: &SliceView) -> MilliGpus {
-        let devices = u32::try_from(slice.devices.len()).unwrap_or(u32::MAX);
-        match slice.share {
-            Share::Whole(count) => MilliGpus::whole(count.get()),
-            Share::Fraction(fraction) => MilliGpus::new(fraction.permille().get()).times(devices),
-            Share::Memory(_) => slice.devices.iter().map(|device| self.part(device)).sum(),
-        }
-    }
-
-    fn part(&self, device: &SliceDeviceView) -> MilliGpus {
-        let gpu = self.node.gpus.iter().find(|gpu| gpu.uuid == device.gpu_uuid);
-        MilliGpus::new(gpu.map_or(0, |gpu| Permille::of(device.cap, gpu.capacity).get()))
-    }
-
-    /// GPUs held by all slices, and by those that are idle.
-    pub(super) fn allocated(&self) -> (MilliGpus, MilliGpus) {
-        let slices = self.node.slices.iter();
-        let idle = slices.clone().filter(|slice| slice.idle_ms.is_some());
-        (slices.map(|slice| self.held(slice)).sum(), idle.map(|slice| self.held(slice)).sum())
     }
 
     /// Number of running jobs, and of jobs and requests that wait.

@@ -1,7 +1,6 @@
 //! Lines of the upper table: GPUs and slices, or users.
 
 use tranche_domain::jobs::MilliGpus;
-use tranche_domain::park::ParkStage;
 use tranche_domain::units::Bytes;
 use tranche_domain::view::{ComputeState, GpuView, SliceDeviceView, SliceView};
 
@@ -160,9 +159,7 @@ fn of_part(scene: &Scene, slice: &SliceView, device: &SliceDeviceView, grid: &Gr
 pub(super) fn condition(slice: &SliceView, over: bool) -> (String, Tone) {
     let idle = slice.idle_ms.map(span);
     match (slice.compute_state, idle) {
-        _ if slice.parked.is_some_and(|park| park.stage == ParkStage::Parked) => {
-            ("parked".into(), Tone::Cold)
-        }
+        _ if slice.is_away() => ("parked".into(), Tone::Cold),
         (_, None) if slice.frozen => ("frozen".into(), Tone::Cold),
         (_, Some(idle)) if slice.frozen => (format!("frozen {idle}"), Tone::Cold),
         (_, Some(idle)) => (format!("idle {idle}"), Tone::Warn),

@@ -127,7 +127,7 @@ fn filter_shows_what_contains_it() {
 #[test]
 fn parked_slices_are_not_counted_as_allocated() {
     let mut scene = sample::scene();
-    let (held, idle) = scene.allocated();
+    let (held, idle) = scene.node.allocated();
     for (slice, stage) in scene.node.slices.iter_mut().zip([
         ParkStage::Parked,
         ParkStage::Parking,
@@ -138,7 +138,7 @@ fn parked_slices_are_not_counted_as_allocated() {
     }
     // Four of a quarter each: two are away, of which one was idle, and two still have or already have their parts.
     let quarter = MilliGpus::new(250);
-    let (held_now, idle_now) = scene.allocated();
+    let (held_now, idle_now) = scene.node.allocated();
     assert_eq!((held_now.plus(quarter).plus(quarter), idle_now.plus(quarter)), (held, idle));
 }
 

@@ -47,7 +47,7 @@ fn division(gpu: &GpuRow, colours: &Colours) -> Element {
         .with("aria-hidden", true)
         .add(element("rect").class("ground").with("width", 1000).with("height", 20));
     let mut from = 0;
-    for part in &gpu.parts {
+    for part in gpu.parts.iter().filter(|part| !part.parked) {
         let width = part.milligpus.min(1000 - from);
         let faint = if part.idle_ms.is_some() { " faint" } else { "" };
         let class = format!("{}{faint}", colours.class(part.project.as_deref()));
@@ -64,8 +64,11 @@ fn entry(part: &PartRow, colours: &Colours) -> Element {
     let name = part.job.as_ref().unwrap_or(&part.slice);
     let text = format!("{} {name}, {}", amount(part.milligpus), part.user);
     let entry = element("li").add(super::rows::swatch(colours, part.project.as_deref())).text(text);
-    let idle = part.idle_ms.map(|ms| format!(", idle {}", duration(ms)));
-    entry.all(idle.map(|idle| element("span").class("warn").text(idle)))
+    let state = match part.idle_ms {
+        _ if part.parked => Some(", parked".to_owned()),
+        idle_ms => idle_ms.map(|ms| format!(", idle {}", duration(ms))),
+    };
+    entry.all(state.map(|state| element("span").class("warn").text(state)))
 }
 
 /// Use of the last day as bars of ten minutes.

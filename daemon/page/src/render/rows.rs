@@ -153,7 +153,8 @@ pub(super) fn slices(overview: &Overview, colours: &Colours, place: &NodePlace<'
             .add(of.unwrap_or_else(|| cell("-")))
             .all([cell(&slice.name), cell(&slice.user), cell(gpus(slice.milligpus))])
             .all([cell(indices(&slice.gpus)), cell(duration(slice.age_ms))])
-            .all([percent(slice.use_percent), idle(slice.idle_ms)])
+            .add(percent(slice.use_percent))
+            .add(if slice.parked { cell("parked") } else { idle(slice.idle_ms) })
     });
     let table = table("slices", &COLUMNS, rows.collect(), place.most / 2, "Every slice is a job's.");
     (place.id("slices"), place.section("Slices without a job").all(table))
