@@ -3,6 +3,7 @@
 #
 #   DEB_GLIBC   the oldest glibc that the programs run on; by default what dpkg-shlibdeps finds on this machine, which
 #               would require the newer one of a machine that builds for older ones
+#   DEB_ARCH    Debian's name of the machine that the programs are for; by default this one's
 #   DEB_FAST    compresses less, in a fifth of the time
 set -eu
 umask 022
@@ -11,7 +12,7 @@ root=$1 folder=$2
 version=${3:-$(sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"$/\1/p' "$here/../Cargo.toml")-1}
 needs() { command -v "$1" >/dev/null || { echo "deb.sh: a Debian package needs $1 (Debian package $2)" >&2; exit 1; }; }
 needs dpkg-deb dpkg
-machine=$(dpkg --print-architecture)
+machine=${DEB_ARCH:-$(dpkg --print-architecture)}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -4,6 +4,7 @@
 #   DESTDIR   what is put before every path     PREFIX, SYSCONFDIR   /usr and /etc, or elsewhere
 #   BUILT     where the programs are            SHIMS                where the libraries are
 #   THIRD_PARTY   where `make third-party` wrote licences and bill of materials
+#   RUN       what the programs are run by, where they are for another machine
 #
 # What was put and which folders were made stands in $PREFIX/lib/tranche/installed; that goes away again, and no more.
 set -eu
@@ -28,6 +29,14 @@ put() { # MODE SOURCE PATH
     echo "$3" >>"$work/list"
 }
 
+# Starts one of the programs that were built.
+run() { # PROGRAM ARGUMENT...
+    program=$BUILT/$1
+    shift
+    # shellcheck disable=SC2086 # a command with its options
+    ${RUN:-} "$program" "$@"
+}
+
 # A unit, or a drop-in, with the paths that it has here.
 put_unit() { # SOURCE PATH
     sed "s#/usr/\(bin\|lib\)/tranche#$PREFIX/\1/tranche#g" "$1" >"$work/unit"
@@ -49,7 +58,7 @@ simulated() {
     for program in tranche-demo simgpu workload; do
         put 755 "$BUILT/$program" "$PREFIX/lib/tranche/play/bin/$program"
     done
-    "$BUILT/fakecuda-stage" "$BUILT/libfakecuda.so" "$work/sim"
+    run fakecuda-stage "$BUILT/libfakecuda.so" "$work/sim"
     put 755 "$work/sim/libcuda.so.1" "$PREFIX/lib/tranche/play/sim/libcuda.so.1"
     put 755 "$BUILT/libfakenvml.so" "$PREFIX/lib/tranche/play/sim/libnvidia-ml.so.1"
 }
@@ -69,17 +78,17 @@ units() {
 }
 
 pages() {
-    "$BUILT/tranche" generate completions --out "$work/completions"
+    run tranche generate completions --out "$work/completions"
     put 644 "$work/completions/tranche.bash" "$PREFIX/share/bash-completion/completions/tranche"
     put 644 "$work/completions/_tranche" "$PREFIX/share/zsh/vendor-completions/_tranche"
     put 644 "$work/completions/tranche.fish" "$PREFIX/share/fish/vendor_completions.d/tranche.fish"
-    "$BUILT/tranche" generate man --out "$work/man"
+    run tranche generate man --out "$work/man"
     for page in "$work"/man/*; do
         put 644 "$page" "$PREFIX/share/man/man1/${page##*/}"
     done
-    "$BUILT/tranched" --manual >"$work/tranched.toml.5"
+    run tranched --manual >"$work/tranched.toml.5"
     put 644 "$work/tranched.toml.5" "$PREFIX/share/man/man5/tranched.toml.5"
-    "$BUILT/tranched" --manual=8 >"$work/tranched.8"
+    run tranched --manual=8 >"$work/tranched.8"
     put 644 "$work/tranched.8" "$PREFIX/share/man/man8/tranched.8"
 }
 

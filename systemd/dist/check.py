@@ -1,10 +1,11 @@
-"""Judges what is about to be packed: which glibc it needs, what it was stripped of, and whose paths it contains.
+"""Judges what is about to be packed: its machine, the glibc that it needs, what it was stripped of, and paths in it.
 
     check.py ROOT        files of the installation below ROOT
 """
 
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -12,6 +13,12 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 # The shim lives in programs that others built, and needs less than the programs do (`shim/hooks`).
 SHIM, SHIM_GLIBC = "lib/tranche/(libtranche_preload|replace/)", (2, 17)
+# Bytes of a library that each program of a slice maps.
+SHIM_BYTES = 400_000
+
+
+# Which machine it is for (ARCH), as `readelf` has it.
+MACHINE = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}[os.environ.get("ARCH") or platform.machine()]
 
 
 class Refused(Exception):
@@ -53,12 +60,17 @@ def builders_paths():
 
 
 def check(file, path, limit):
+    machine = re.search(r"Machine: +(.*)", readelf("-h", file)).group(1)
+    if machine != MACHINE:
+        raise Refused(f"{path} is for {machine}, and the packages are for {MACHINE}: ARCH names the machine")
     glibc, limit = needed(file), SHIM_GLIBC if re.search(SHIM, path) else limit
     if glibc > limit:
         raise Refused(f"{path} needs glibc {dotted(glibc)}, and may need {dotted(limit)}: `readelf -W --dyn-syms` shows for what")
     if re.search(r"\.debug_info\b", readelf("-S", file)):
         raise Refused(f"{path} has debugging information: it was not built by systemd/dist/build.sh")
     content = file.read_bytes()
+    if re.search(SHIM, path) and len(content) > SHIM_BYTES:
+        raise Refused(f"{path} has {len(content)} bytes, and may have {SHIM_BYTES}: `size -A` shows what grew")
     for place in builders_paths():
         if place in content:
             around = re.search(rb"[ -~]*" + re.escape(place) + rb"[ -~]*", content).group()[-200:]

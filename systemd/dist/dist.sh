@@ -1,10 +1,13 @@
 #!/bin/sh
-# Builds a release once and packs it in each form, into target/dist: `make dist` calls it.
+# Builds a release once and packs it in each form: `make dist` calls it. For this machine into target/dist, and for
+# another (ARCH=aarch64) into target/dist-ARCH.
 # What this machine cannot make is left out with the reason; with TRANCHE_REQUIRE=all that is a failure.
 set -eu
 cd "$(dirname "$0")/../.."
 root=target/deb/root
-out=target/dist
+machine=$(uname -m)
+export ARCH="${ARCH:-$machine}"
+out=target/dist$([ "$ARCH" = "$machine" ] || echo "-$ARCH")
 work=target/rpm
 
 skip() {
@@ -26,16 +29,16 @@ rpm() {
     command -v rpmbuild >/dev/null || { skip "no RPM package without rpmbuild (Debian package rpm)"; return; }
     rm -rf "$work"
     version=$(sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-    rpmbuild --quiet -bb --target x86_64 --define "release_version $version" --define "root $PWD/$root" \
+    rpmbuild --quiet -bb --target "$ARCH" --define "release_version $version" --define "root $PWD/$root" \
         --define "_topdir $PWD/$work" --define "_buildhost reproducible" \
         --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" \
         systemd/dist/tranche.spec
     # What the library in the driver's place loads is put there when a container starts, and is in no package.
-    if command rpm -qp --requires "$work"/RPMS/x86_64/*.rpm | grep -E 'libcuda|libnvidia'; then
+    if command rpm -qp --requires "$work/RPMS/$ARCH"/*.rpm | grep -E 'libcuda|libnvidia'; then
         echo "dist.sh: the RPM package must not require these: see __requires_exclude in systemd/dist/tranche.spec" >&2
         exit 1
     fi
-    mv "$work"/RPMS/x86_64/*.rpm "$out/"
+    mv "$work/RPMS/$ARCH"/*.rpm "$out/"
 }
 
 packed() {

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -23,12 +24,16 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
-ARCH = "x86_64"
+ARCH = os.environ.get("ARCH") or platform.machine()
+# Names that Debian and OCI have for a machine, and where its loader lies in glibc's package.
+MACHINES = {"x86_64": ("amd64", "lib64/ld-linux-x86-64.so.2"), "aarch64": ("arm64", "lib/ld-linux-aarch64.so.1")}
 # Programs that a person starts. The device plugin belongs to a cluster, and is not in the wheel.
 COMMANDS = ("tranche", "tranched", "tranche-page")
 # What the image takes of Debian: the C library that the programs run on, that of C++ drivers, and a shell.
 BASE = ("libc6", "libgcc-s1", "busybox-static")
-DEBIAN = TREE / "target/tools/image"
+DEBIAN = TREE / "target/tools/image" / ARCH
+# How large packages may be, in bytes: what a person fetches before the first trial stays small.
+LIMITS = {".whl": 15_000_000, ".oci.tar": 60_000_000}
 # Of zlib, in all compressed packages.
 LEVEL = 9
 
@@ -198,7 +203,7 @@ def image(root):
 
     config = {
         "created": created,
-        "architecture": "amd64",
+        "architecture": MACHINES[ARCH][0],
         "os": "linux",
         "config": {
             "Env": ["PATH=/usr/bin:/bin"],
@@ -222,7 +227,7 @@ def image(root):
     }
     entry = blob("manifest.v1+json", encoded(manifest))
     entry["annotations"] = {"org.opencontainers.image.ref.name": f"localhost/tranche:{version()}"}
-    entry["platform"] = {"architecture": "amd64", "os": "linux"}
+    entry["platform"] = {"architecture": MACHINES[ARCH][0], "os": "linux"}
     out = Tree()
     out.add("oci-layout", encoded({"imageLayoutVersion": "1.0.0"}))
     out.add("index.json", encoded({"schemaVersion": 2, "manifests": [entry]}))
@@ -240,11 +245,26 @@ def debian():
     if not list(DEBIAN.glob("*.deb")):
         DEBIAN.mkdir(parents=True, exist_ok=True)
         try:
-            subprocess.run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *BASE], cwd=DEBIAN, check=True, stdout=subprocess.DEVNULL)
+            if ARCH != platform.machine():
+                apt("update")
+            apt("download", *BASE)
         except (OSError, subprocess.CalledProcessError) as error:
             raise Failed(f"cannot fetch {', '.join(BASE)} for the image by apt-get: {error}; "
                          "run `apt-get update` on a Debian, or pack without the image (IMAGE=no)") from error
     return {package.name for package in DEBIAN.glob("*.deb")}
+
+
+def apt(*action):
+    """Runs apt-get; for another machine with lists of its own, so that this machine's stay as they are."""
+    options = ["-qq", "-o", "APT::Sandbox::User=root"]
+    if ARCH != platform.machine():
+        name, state = MACHINES[ARCH][0], DEBIAN / "apt"
+        for folder in ("lists/partial", "archives/partial"):
+            (state / folder).mkdir(parents=True, exist_ok=True)
+        settings = (f"APT::Architecture={name}", f"APT::Architectures::={name}", f"Dir::State={state}",
+                    "Dir::State::status=/dev/null", f"Dir::Cache={state}")
+        options += [word for setting in settings for word in ("-o", setting)]
+    subprocess.run(["apt-get", *options, *action], cwd=DEBIAN, check=True, stdout=subprocess.DEVNULL)
 
 
 def base_layer(packages):
@@ -269,7 +289,7 @@ def take(tree, files):
     for member in files:
         path = member.name.removeprefix("./")
         path = f"usr/{path}" if path.startswith(("lib/", "lib64/", "bin/")) else path
-        wanted = re.search(r"^usr/(lib64/|lib/x86_64-linux-gnu/[^/]*$|bin/busybox$)|/copyright$", path)
+        wanted = re.search(rf"^usr/({MACHINES[ARCH][1]}$|lib/{ARCH}-linux-gnu/[^/]*$|bin/busybox$)|/copyright$", path)
         if wanted and member.issym():
             to = member.linkname
             tree.link(path, f"/usr{to}" if to.startswith("/lib") else to)
@@ -285,6 +305,8 @@ def tranche_layer(root):
 
 
 def main(arguments):
+    if ARCH not in MACHINES:
+        raise Failed(f"cannot pack for the machine {ARCH!r}: set ARCH to {' or '.join(MACHINES)}")
     if arguments == ["base"]:
         debian()
         return
@@ -294,6 +316,9 @@ def main(arguments):
     kinds = [archive, wheel, chart] + ([] if os.environ.get("IMAGE") == "no" else [image])
     for kind in kinds:
         name, data = kind(root)
+        limit = next((limit for end, limit in LIMITS.items() if name.endswith(end)), len(data))
+        if len(data) > limit:
+            raise Failed(f"{name} has {len(data)} bytes, and may have {limit}: `size -A` shows what grew")
         (out / name).write_bytes(data)
 
 

@@ -1,14 +1,15 @@
 #!/bin/sh
-# Fetches the linker and C compiler of releases into FOLDER once, and makes FOLDER/cc of them, which links with the
-# symbols that glibc GLIBC had: what it links runs on each newer one, on whichever machine it was built.
+# Fetches the linker and C compiler of releases into FOLDER once, and makes FOLDER/cc-ARCH of them, which
+# links with the symbols that glibc GLIBC had: what it links runs on each newer one, on whichever machine it was built.
 #
-#   sh systemd/dist/toolchain.sh FOLDER GLIBC
+#   sh systemd/dist/toolchain.sh FOLDER GLIBC ARCH
 set -eu
 # Their versions are part of each release's bytes.
 zig=0.17.1
 zigbuild=0.24.1
 folder=$1
 glibc=$2
+arch=$3
 here=$(cd "$(dirname "$0")" && pwd)
 
 fetch() {
@@ -28,9 +29,9 @@ if [ "$(cat "$folder/versions" 2>/dev/null)" != "$zig $zigbuild" ]; then
     echo "$zig $zigbuild" >"$folder/versions"
 fi
 # `zig cc` as it is does not know some options that rustc gives; cargo-zigbuild translates them.
-for tool in cc:cc ar:ar; do
+for tool in "cc-$arch:cc" ar:ar; do
     target=
-    [ "${tool%:*}" = ar ] || target="-g0 -fno-sanitize=all -target x86_64-linux-gnu.$glibc"
+    [ "${tool%:*}" = ar ] || target="-g0 -fno-sanitize=all -target $arch-linux-gnu.$glibc"
     cat >"$folder/${tool%:*}.new" <<END
 #!/bin/sh
 PATH=$folder/bin:\$PATH
