@@ -1,7 +1,8 @@
-"""Bare distributions in folders: what a host has that was just installed, without a compiler and without Tranche."""
+"""Bare distributions in folders, also of another machine, which is emulated then: what a host has that was just installed, without a compiler and without Tranche."""
 
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,13 @@ import tempfile
 SUITES = {"bullseye": "Debian 11", "bookworm": "Debian 12", "trixie": "Debian 13"}
 # Beside the smallest Debian: what the one line for the wheel and for the RPM package begins with.
 TOOLS = "python3-venv,rpm"
+# Debian's names of machines.
+DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
+BINFMT = pathlib.Path("/proc/sys/fs/binfmt_misc")
+# First bytes of a machine's programs and their mask, as binfmt_misc takes them
+# (https://www.kernel.org/doc/html/latest/admin-guide/binfmt-misc.html): ELF, 64 bits, little endian, e_type and e_machine.
+HEADERS = {"aarch64": r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+                      r":\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"}
 USER, HOME = 1000, "/home/user"
 
 
@@ -39,14 +47,33 @@ def mirror():
     raise Absent("apt knows no source of Debian")
 
 
-def base(suite):
+def emulate(machine):
+    """Has the kernel start another machine's programs by qemu, from now until it boots anew."""
+    rule, qemu = BINFMT / f"qemu-{machine}", shutil.which(f"qemu-{machine}-static")
+    if rule.exists():
+        return
+    if qemu is None or machine not in HEADERS:
+        raise Absent(f"programs for {machine} take qemu-{machine}-static (Debian package qemu-user-static)")
+    try:
+        if not (BINFMT / "register").exists():
+            output("mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT))
+        # F: opened now, as there is no emulator in the roots.
+        (BINFMT / "register").write_text(f":qemu-{machine}:M::{HEADERS[machine]}:{qemu}:F")
+    except (OSError, Failed) as error:
+        raise Absent(f"the kernel cannot be told how to start programs for {machine}: {error}") from error
+
+
+def base(suite, machine):
     """A fresh Debian of that release in a folder, made once and kept."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tranche-dist"
-    ready = cache / suite
+    foreign = machine != platform.machine()
+    if foreign:
+        emulate(machine)
+    ready = cache / (f"{suite}-{machine}" if foreign else suite)
     if not ready.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = tempfile.mkdtemp(dir=cache)
-        made = subprocess.run(["debootstrap", "--variant=minbase", f"--include={TOOLS}", suite, unfinished, mirror()],
+        made = subprocess.run(["debootstrap", *([f"--arch={DEBIAN[machine]}"] if foreign else []), "--variant=minbase", f"--include={TOOLS}", suite, unfinished, mirror()],
                               capture_output=True, text=True)
         if made.returncode:
             shutil.rmtree(unfinished)
@@ -59,10 +86,10 @@ def base(suite):
 class Root:
     """A copy of a bare distribution with the artefacts in /dist; it is gone when the `with` ends."""
 
-    def __init__(self, suite, artefacts):
+    def __init__(self, suite, artefacts, machine):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tranche-dist-"))
         self.root = self.folder / "root"
-        output("cp", "-a", "--reflink=auto", str(base(suite)), str(self.root))
+        output("cp", "-a", "--reflink=auto", str(base(suite, machine)), str(self.root))
         shutil.copytree(artefacts, self.root / "dist")
         (self.root / HOME[1:]).mkdir()
         os.chown(self.root / HOME[1:], USER, USER)
