@@ -99,7 +99,7 @@ deb: $(BUILT) ## Build a Debian package, target/deb/tranche_*.deb (VERSION=1.2.3
 	@$(if $(filter debug,$(BUILT)),strip --strip-debug target/deb/root/usr/bin/*)
 	@sh systemd/deb.sh target/deb/root target/deb $(VERSION)
 
-dist: ## Everything that a release consists of, from one build that is the same anywhere: target/dist
+dist: ## Everything that a release consists of, from one build that is the same anywhere: target/dist (ARCH=aarch64)
 	@MAKE="$(MAKE)" sh systemd/dist/dist.sh
 
 bench: build ## What slices cost and get, beside the bare driver (PEER_SHIM=/path/to/lib.so PEER_ENV="K=V ..." BENCH="--gpu sim --only shares")
@@ -208,7 +208,7 @@ test-boot: build ## Boot a Debian in namespaces and have the package live throug
 test-packages: build third-party ## Archive and wheel of what `make build` built, unpacked and played with
 	@$(DEBUG) tests/dist/packages.sh
 
-test-dist: dist ## Each artefact of `make dist` on bare Debians 11 to 13, from one line to `tranche play` (ROOTS="bookworm")
+test-dist: dist ## Each artefact of `make dist` on bare Debians 11 to 13, from one line to `tranche play` (ROOTS="bookworm", ARCH=aarch64)
 	@tests/dist/run.sh
 
 test-reproducible: dist ## Two builds of the last commit in two folders, compared byte for byte (another release build)
