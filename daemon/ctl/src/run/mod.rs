@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
 use nix::sys::prctl;
 use tranche_domain::event::EventKind;
 use tranche_domain::id::SliceName;
@@ -44,8 +45,16 @@ pub fn run_with(
         return Err(RunError::Nested(slice_of(Path::new(&slice_socket))).into());
     }
     // Set before the first child: orphans are then reparented to this process and stay in the slice.
-    prctl::set_child_subreaper(true)
-        .map_err(|cause| RunError::Kernel { attempt: "become the parent of orphaned processes", cause })?;
+    match prctl::set_child_subreaper(true) {
+        // Emulators of other machines' programs, such as qemu's, may have no subreapers.
+        Err(Errno::EINVAL) => eprintln!(
+            "tranche run: a process whose parent ends loses the GPU, as this system cannot make another its parent"
+        ),
+        set => set.map_err(|cause| RunError::Kernel {
+            attempt: "become the parent of orphaned processes",
+            cause,
+        })?,
+    }
     let begun = SystemTime::now();
     let entered = enter(args, socket)?;
     shim::check(&entered.preload_path)?;
