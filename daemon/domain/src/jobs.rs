@@ -49,7 +49,7 @@ pub use decision::Action;
 pub use forecast::{MemberProgress, QueuePosition, RuntimeRange, StartRange};
 pub use host_limits::{BadCpus, Cpus, HostLimits};
 pub use job::{Job, JobId, JobKind, JobSpec, MemberId};
-pub use limits::{MemberActivity, Overdue};
+pub use limits::{BadTimeLimit, MemberActivity, Overdue, time_limit};
 pub use name::{JobName, ProjectName};
 pub use part::{BadMemberPart, MemberPart};
 pub use pool::{GpuPool, PoolGpu};

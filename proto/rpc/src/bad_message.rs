@@ -6,7 +6,7 @@ use tranche_domain::compute::BadLatency;
 use tranche_domain::event::BadSeverity;
 use tranche_domain::id::{BadName, BadUuid};
 use tranche_domain::jobs::{
-    BadContainer, BadCpus, BadHealthCheck, BadMemberPart, BadWarning, TerminationPolicy,
+    BadContainer, BadCpus, BadHealthCheck, BadMemberPart, BadTimeLimit, BadWarning, TerminationPolicy,
 };
 use tranche_domain::park::BadIdleTime;
 use tranche_domain::request::{BadPriority, BadShare};
@@ -57,6 +57,12 @@ pub enum BadMessage {
     Unprintable,
     #[error("a grace of {} s is too long: at most {} s", .0.as_secs(), TerminationPolicy::LONGEST_GRACE.as_secs())]
     Grace(Duration),
+    #[error("--max-runtime: {0}")]
+    MaxRuntime(BadTimeLimit),
+    #[error("--interactive-limit: {0}")]
+    InteractiveLimit(BadTimeLimit),
+    #[error("--idle-limit: {0}")]
+    IdleLimit(BadTimeLimit),
     #[error(
         "a project without a quota was asked for: say how many GPUs it can have whenever it wants, with --quota"
     )]

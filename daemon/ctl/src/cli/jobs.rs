@@ -66,10 +66,10 @@ pub struct ProjectSettings {
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
     pub interactive_gpus: Option<Gpus>,
     /// Maximum runtime of an interactive job, such as 8h; 0s: unlimited
-    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::project_limit)]
     pub interactive_limit: Option<Duration>,
     /// Maximum time of an interactive job without use of GPU time, such as 30m; 0s: unlimited
-    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::project_limit)]
     pub idle_limit: Option<Duration>,
     /// Consequence for its jobs and slices that do not use their GPUs
     #[arg(long = "idle", value_enum, value_name = "POLICY")]
@@ -193,8 +193,8 @@ pub struct SubmitArgs {
     /// Number of members that have to succeed [default: the parallelism]
     #[arg(long, value_name = "N", value_parser = quantity::members, allow_negative_numbers = true)]
     pub completions: Option<NonZeroU32>,
-    /// Maximum runtime of a member, such as 12h
-    #[arg(long, value_name = "DURATION", value_parser = quantity::time)]
+    /// Maximum runtime of a member, such as 12h; at least 1s
+    #[arg(long, value_name = "DURATION", value_parser = quantity::runtime)]
     pub max_runtime: Option<Duration>,
     /// Number of restarts of a member that fails
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = quantity::count, allow_negative_numbers = true)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::id::{BadUuid, GpuSelector};
+use tranche_domain::jobs::time_limit;
 use tranche_domain::park::IdleTime;
 use tranche_domain::request::{BadShare, Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
@@ -80,6 +81,17 @@ const MOST_MEMORY: Bytes = Bytes::mib(1 << 30);
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let bad = |_| format!("{text:?} is no length of time: write 90s, 15m, 12h or 1h 30m");
     humantime::parse_duration(text).map_err(bad)
+}
+
+/// Limit of a job's runtime: as [`time`], from 1 s to 3650 days.
+pub(super) fn runtime(text: &str) -> Result<Duration, String> {
+    time_limit(time(text)?).map_err(|bad| bad.to_string())
+}
+
+/// Limit of a project: as [`runtime`], or zero for none.
+pub(super) fn project_limit(text: &str) -> Result<Duration, String> {
+    let limit = time(text)?;
+    if limit.is_zero() { Ok(limit) } else { runtime(text) }
 }
 
 /// Least time between two looks.
@@ -261,6 +273,18 @@ mod tests {
         for text in ["", "128", "-129", "1.5", "high", "99999999999"] {
             assert!(priority(text).unwrap_err().contains("-128 to 127"), "{text}");
         }
+    }
+
+    #[test]
+    fn limits_of_time_have_bounds_and_only_a_project_has_none_by_zero() {
+        assert_eq!((runtime("90s"), project_limit("0s")), (Ok(Duration::from_secs(90)), Ok(Duration::ZERO)));
+        for text in ["0", "0s", "999ms", "100us", "11y", "500000000000y"] {
+            assert!(runtime(text).unwrap_err().contains("from 1s to 3650 days"), "{text}");
+        }
+        for text in ["999ms", "100us", "11y"] {
+            assert!(project_limit(text).unwrap_err().contains("from 1s to 3650 days"), "{text}");
+        }
+        assert!(runtime("99999999999999999999y").unwrap_err().contains("no length of time"));
     }
 
     #[test]

@@ -17,6 +17,23 @@ pub struct MemberActivity {
     pub counts_as_idle: bool,
 }
 
+/// Least and largest limit of a member's runtime or idleness; limits are checked every second.
+const TIME_LIMITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(24 * 3650)];
+
+/// Error for a limit of time that would end each member at once, or none ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a limit of {0:?} is not possible: give one from 1s to 3650 days, or none")]
+pub struct BadTimeLimit(pub Duration);
+
+/// A limit of a member's runtime or idleness, if it is within its bounds.
+///
+/// # Errors
+/// If it is shorter than a second, or longer than 3650 days.
+pub fn time_limit(limit: Duration) -> Result<Duration, BadTimeLimit> {
+    let [least, most] = TIME_LIMITS;
+    if (least..=most).contains(&limit) { Ok(limit) } else { Err(BadTimeLimit(limit)) }
+}
+
 /// Limit that a member has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {

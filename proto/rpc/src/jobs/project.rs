@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tranche_domain::jobs::{
-    Affinity, IdlePolicy, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView,
+    Affinity, BadTimeLimit, IdlePolicy, JobKind, MilliGpus, Project, ProjectChange, ProjectName, ProjectView,
+    time_limit,
 };
 
 use crate::bad_message::BadMessage;
@@ -34,7 +35,14 @@ impl ProjectWish {
     }
 
     fn of(name: &str, change: Option<v1::ProjectChange>, beyond_capacity: bool) -> Result<Self, BadMessage> {
-        Ok(Self { name: name.parse()?, change: change.unwrap_or_default().try_into()?, beyond_capacity })
+        let change: ProjectChange = change.unwrap_or_default().try_into()?;
+        // Zero removes a limit.
+        let check = |limit: Option<Duration>, bad: fn(BadTimeLimit) -> BadMessage| {
+            limit.filter(|limit| !limit.is_zero()).map(time_limit).transpose().map_err(bad)
+        };
+        check(change.interactive_limit, BadMessage::InteractiveLimit)?;
+        check(change.idle_limit, BadMessage::IdleLimit)?;
+        Ok(Self { name: name.parse()?, change, beyond_capacity })
     }
 }
 
@@ -163,6 +171,23 @@ mod tests {
         let (allocated, idle) = (MilliGpus::ONE, MilliGpus::new(500));
         let view = ProjectView { project, implicit: true, allocated, idle, running: 2, queued: 3 };
         assert_eq!(ProjectView::try_from(v1::ProjectView::from(view.clone())), Ok(view));
+    }
+
+    #[test]
+    fn limits_of_a_project_have_bounds_beside_zero() {
+        let with = |change| v1::UpdateProjectRequest {
+            name: "a".into(),
+            change: Some(change),
+            ..Default::default()
+        };
+        for millis in [1, 999, u64::MAX] {
+            let runtime = v1::ProjectChange { interactive_limit_ms: Some(millis), ..Default::default() };
+            let idle = v1::ProjectChange { idle_limit_ms: Some(millis), ..Default::default() };
+            assert!(matches!(ProjectWish::try_from(with(runtime)), Err(BadMessage::InteractiveLimit(_))));
+            assert!(matches!(ProjectWish::try_from(with(idle)), Err(BadMessage::IdleLimit(_))));
+        }
+        let none = v1::ProjectChange { idle_limit_ms: Some(0), ..Default::default() };
+        assert!(ProjectWish::try_from(with(none)).is_ok());
     }
 
     #[test]

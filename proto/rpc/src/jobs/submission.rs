@@ -6,7 +6,7 @@ use std::time::Duration;
 use tranche_domain::compute::Latency;
 use tranche_domain::jobs::{
     BadContainer, ContainerSpec, Cpus, HostLimits, JobKind, JobSpec, JobTerms, LaunchSpec, MemberPart,
-    ServiceSpec, Size, Submission, TerminationPolicy,
+    ServiceSpec, Size, Submission, TerminationPolicy, time_limit,
 };
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
@@ -51,7 +51,7 @@ impl TryFrom<v1::SubmitJobRequest> for Submission {
                 service,
             },
             terms: JobTerms {
-                max_runtime: wire.max_runtime_ms.map(Duration::from_millis),
+                max_runtime: wire.max_runtime_ms.map(max_runtime).transpose()?,
                 retries: wire.retries,
                 farewell: farewell(wire.warning_signal.as_deref(), wire.grace_ms)?,
                 host: host(wire.cpus_milli, wire.host_memory_mib)?,
@@ -89,6 +89,10 @@ fn host(cpus_milli: Option<u32>, memory_mib: Option<u64>) -> Result<HostLimits, 
         Some(memory) if memory < HostLimits::LEAST_MEMORY => Err(BadMessage::NoHostMemory),
         _ => Ok(limits),
     }
+}
+
+fn max_runtime(millis: u64) -> Result<Duration, BadMessage> {
+    time_limit(Duration::from_millis(millis)).map_err(BadMessage::MaxRuntime)
 }
 
 fn farewell(warning: Option<&str>, grace_ms: Option<u64>) -> Result<TerminationPolicy, BadMessage> {
@@ -207,6 +211,19 @@ mod tests {
     #[test]
     fn a_submission_survives_the_wire() {
         assert_eq!(Submission::try_from(v1::SubmitJobRequest::from(submission())), Ok(submission()));
+    }
+
+    #[test]
+    fn limit_of_no_runtime_is_refused() {
+        let wire = v1::SubmitJobRequest::from(submission());
+        for millis in [0, 1, 999, u64::MAX] {
+            let limited = v1::SubmitJobRequest { max_runtime_ms: Some(millis), ..wire.clone() };
+            let refused = Submission::try_from(limited).unwrap_err();
+            assert!(matches!(refused, BadMessage::MaxRuntime(_)), "{millis}: {refused}");
+            assert!(refused.to_string().starts_with("--max-runtime: a limit of"), "{refused}");
+        }
+        let unlimited = v1::SubmitJobRequest { max_runtime_ms: None, ..wire };
+        assert_eq!(Submission::try_from(unlimited).unwrap().terms.max_runtime, None);
     }
 
     #[test]
