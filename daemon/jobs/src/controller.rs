@@ -49,9 +49,8 @@ impl<S: JobSite> JobController<S> {
     /// If the state cannot be read or written.
     pub fn open(folder: &Path, site: S, launcher: Launcher) -> Result<Self, OpenError> {
         let path = folder.join("jobs");
-        let (store, complaint) = restore::store(&folder.join("jobs.redb"), &path)?;
+        let (store, all, complaint) = restore::store(&folder.join("jobs.redb"), &path)?;
         let folders = Folders::open(path.clone()).map_err(|cause| OpenError::Folder { path, cause })?;
-        let all = store.read()?;
         for (number, complaint) in complaint.into_iter().chain(all.complaints.iter().cloned()).enumerate() {
             site.set_condition(JobCondition::NotRestored(number), complaint);
         }

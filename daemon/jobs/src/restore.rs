@@ -14,23 +14,33 @@ use crate::history::Allocations;
 use crate::record::StopReason;
 use crate::site::JobSlice;
 use crate::state::ControllerState;
-use crate::store::{SavedJob, SavedState, Store};
+use crate::store::{SavedJob, SavedState, Store, StoreError};
 
-/// Opens the store. A damaged one is set aside together with its jobs' logs, and a new one is created.
-pub(crate) fn store(path: &Path, printed: &Path) -> Result<(Store, Option<String>), OpenError> {
-    let damaged = match Store::open(path) {
-        Ok(store) => return Ok((store, None)),
+/// Opens the store and reads it. A damaged one is set aside together with its jobs' logs, and a new one is created.
+pub(crate) fn store(path: &Path, printed: &Path) -> Result<(Store, SavedState, Option<String>), OpenError> {
+    let open = || -> Result<(Store, SavedState), StoreError> {
+        let store = Store::open(path)?;
+        let state = store.read()?;
+        Ok((store, state))
+    };
+    let damaged = match open() {
+        Ok((store, state)) => return Ok((store, state, None)),
         Err(error) if error.is_damage() => error,
         Err(error) => return Err(error.into()),
     };
     let kept = set_aside(path)?;
     let logs = set_aside(printed)?;
     let note = format!(
-        "{damaged}; it is kept as {}, what its jobs printed as {}, and there are no projects and jobs",
-        kept.display(),
-        logs.display()
+        "{damaged}; it is kept as {kept}, what its jobs printed as {logs}, and projects, quotas, jobs and the account of GPU \
+         use are lost to this daemon: check the disk, and stop the daemon to put back a copy of {path}, or make the \
+         projects again (`tranche project create`) and submit the jobs again",
+        kept = kept.display(),
+        logs = logs.display(),
+        path = path.display()
     );
-    Ok((Store::open(path)?, Some(note)))
+    tracing::error!("{note}");
+    let (store, state) = open()?;
+    Ok((store, state, Some(note)))
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, OpenError> {
@@ -257,11 +267,14 @@ mod tests {
     fn damaged_store_is_set_aside_with_its_logs() {
         let place = tempfile::tempdir().unwrap();
         let (file, printed) = (place.path().join("jobs.redb"), place.path().join("jobs"));
-        for turn in 1..=2 {
-            fs::write(&file, "no database at all").unwrap();
+        for (turn, content) in [(1, "no database at all"), (2, "")] {
+            fs::write(&file, content).unwrap();
             fs::create_dir_all(printed.join("7")).unwrap();
-            let (_, complaint) = store(&file, &printed).unwrap();
-            assert!(complaint.unwrap().contains(&format!("jobs.corrupt-{turn}")));
+            let (_, _, complaint) = store(&file, &printed).unwrap();
+            let complaint = complaint.unwrap();
+            for part in [&format!("jobs.corrupt-{turn}"), "are lost", "put back a copy", "project create"] {
+                assert!(complaint.contains(part), "{complaint}");
+            }
             assert!(place.path().join(format!("jobs.corrupt-{turn}/7")).exists() && !printed.exists());
             assert!(place.path().join(format!("jobs.redb.corrupt-{turn}")).exists());
         }

@@ -3,6 +3,8 @@
 mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -39,12 +41,12 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Tests if the file itself is damaged.
+    /// Tests if the file itself is damaged, or ends too early.
     pub(crate) fn is_damage(&self) -> bool {
         use redb::Error::{Corrupted, Io, UpgradeRequired};
         match &*self.cause {
             Corrupted(_) | UpgradeRequired(_) => true,
-            Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            Io(error) => matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof),
             _ => false,
         }
     }
@@ -132,12 +134,20 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Opens a store, or creates it where there is no file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is no store; an empty one is damaged, as none is left so.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let failed =
             |cause: redb::Error| StoreError { doing: "open", path: path.into(), cause: Box::new(cause) };
-        let database = Database::create(path).map_err(|error| failed(error.into()))?;
+        if !path.try_exists().map_err(|error| failed(error.into()))? {
+            create(path).map_err(failed)?;
+        }
+        // It creates nothing: in place of an empty file, an empty store would pass for the state.
+        let database = Database::open(path).map_err(|error| failed(error.into()))?;
         let store = Self { path: path.into(), database: Mutex::new(Some(database)) };
-        // Creates all tables, so that reads find them.
+        // Creates tables that earlier releases had not, so that reads find them.
         store.save(&Changes::default())?;
         Ok(store)
     }
@@ -159,7 +169,7 @@ impl Store {
         let mut held = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let database = match held.take() {
             Some(database) => database,
-            None => Database::create(&self.path)?,
+            None => Database::open(&self.path)?,
         };
         let done = work(&database);
         if !matches!(done, Err(redb::Error::Io(_) | redb::Error::PreviousIo)) {
@@ -212,6 +222,21 @@ impl Store {
         let transaction = self.with(|database| Ok(database.begin_read()?));
         Ok(SavedUses::new(transaction.map_err(|cause| self.failed("read", cause))?))
     }
+}
+
+/// Creates a store under its name once it is whole on the disk.
+fn create(path: &Path) -> Result<(), redb::Error> {
+    let begun = path.with_extension("new");
+    match fs::remove_file(&begun) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let database = Database::create(&begun)?;
+    write(&database, &Changes::default())?;
+    drop(database);
+    fs::rename(&begun, path)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    Ok(File::open(folder).and_then(|folder| folder.sync_all())?)
 }
 
 fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
@@ -310,6 +335,53 @@ fn understood<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn saved(path: &Path) -> Vec<Project> {
+        let project = Project::new("vision".parse().unwrap(), MilliGpus::ONE);
+        let store = Store::open(path).unwrap();
+        store.save(&Changes { projects: vec![project.clone()], ..Changes::default() }).unwrap();
+        vec![project]
+    }
+
+    #[test]
+    fn truncated_store_is_damaged_or_whole_and_never_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.redb");
+        let projects = saved(&path);
+        let whole = fs::read(&path).unwrap();
+        let step = whole.len() / 64;
+        let short = [0, 1, 8, 9, 320, 4095, 4096].into_iter().chain((1..64).map(|part| part * step));
+        for length in short.chain(whole.len() - 1..=whole.len()) {
+            fs::write(&path, &whole[..length]).unwrap();
+            match Store::open(&path).and_then(|store| store.read()) {
+                Ok(state) => assert_eq!(state.projects, projects, "{length} of {} bytes", whole.len()),
+                Err(error) => assert!(error.is_damage(), "{length} of {} bytes: {error}", whole.len()),
+            }
+        }
+    }
+
+    #[test]
+    fn store_whose_creation_was_interrupted_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.redb");
+        fs::write(folder.path().join("jobs.new"), "").unwrap();
+        assert!(Store::open(&path).unwrap().read().unwrap().projects.is_empty());
+        let names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["jobs.redb"]);
+    }
+
+    #[test]
+    fn store_that_vanishes_while_it_is_open_is_not_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.redb");
+        saved(&path);
+        let store = Store::open(&path).unwrap();
+        // As after an I/O error.
+        *store.database.lock().unwrap() = None;
+        fs::remove_file(&path).unwrap();
+        assert!(store.save(&Changes::default()).is_err() && !path.exists());
+    }
 
     /// A row written by a daemon without the job clock.
     const EARLIER: &str = r#"{"entry": {"spec": {"project": "a", "name": "j", "size": {"part": 500}, "kind": "training",
