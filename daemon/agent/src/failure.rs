@@ -172,7 +172,8 @@ const fn desk_code(error: &JobsError) -> Code {
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,
         JobsError::Job(JobRefusal::TooManyOfUser(_)) => Code::ResourceExhausted,
-        JobsError::Job(
+        JobsError::Project(ProjectRefusal::NoSuchGpus { .. })
+        | JobsError::Job(
             JobRefusal::NeverFits { .. }
             | JobRefusal::TooMuchMemory { .. }
             | JobRefusal::AboveQuota { .. }

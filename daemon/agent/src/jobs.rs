@@ -329,6 +329,9 @@ fn key(condition: JobCondition) -> (Condition, ConditionSubject) {
         JobCondition::NotRestored(number) => {
             (Condition::JobsNotRestored, ConditionSubject::Node(number.to_string()))
         }
+        JobCondition::UnknownGpus(project) => {
+            (Condition::JobsNotRestored, ConditionSubject::Node(format!("project {project}")))
+        }
         JobCondition::Idle(slice) => (Condition::SliceIdle, ConditionSubject::Slice(slice)),
         JobCondition::NotStarted(slice) => (Condition::JobNotStarted, ConditionSubject::Slice(slice)),
         JobCondition::Killed(slice) => (Condition::JobKilled, ConditionSubject::Slice(slice)),

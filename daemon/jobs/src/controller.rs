@@ -58,6 +58,9 @@ impl<S: JobSite> JobController<S> {
         restore::sweep(&folders, &all.numbers);
         let clock = Clock::again(all.node.clock, all.node.boot != boot, site.clocks());
         let state = restore::state(QuotaScheduler::new(site.gpus(&BTreeSet::new())), all, &boot, &folders);
+        for project in state.scheduler.projects() {
+            note_unknown_gpus(&site, &state.scheduler, project);
+        }
         restore::unmarked(&state).iter().for_each(|slice| site.claim(slice));
         if let Err(error) = reserve::hold(folder) {
             tracing::debug!(%error, "no room is held for what is kept of jobs");
@@ -121,6 +124,7 @@ impl<S: JobSite> JobController<S> {
         beyond_capacity: bool,
     ) -> Result<(), JobsError> {
         let before = state.scheduler.project(&project.name).ok().cloned();
+        state.scheduler.check_gpus(&project, before.as_ref())?;
         state.scheduler.set_project(project.clone(), beyond_capacity)?;
         state.unsaved.projects.push(project.clone());
         self.save(state).inspect_err(|_| {
@@ -132,6 +136,7 @@ impl<S: JobSite> JobController<S> {
             };
             let _ = undone;
         })?;
+        note_unknown_gpus(&self.site, &state.scheduler, &project);
         self.site.set_claims(JobClaims::of(&state.scheduler));
         self.bell.notify_one();
         Ok(())
@@ -154,6 +159,7 @@ impl<S: JobSite> JobController<S> {
             state.unsaved.projects_gone.retain(|gone| gone != name.as_str());
             let _ = state.scheduler.set_project(project, true);
         })?;
+        self.site.clear_condition(JobCondition::UnknownGpus(name.clone()));
         self.site.set_claims(JobClaims::of(&state.scheduler));
         Ok(())
     }
@@ -333,6 +339,15 @@ impl<S: JobSite> JobController<S> {
                 Err(error.into())
             }
         }
+    }
+}
+
+/// Sets the condition of a project whose jobs are to run on GPUs that the node does not have, or clears it.
+fn note_unknown_gpus(site: &impl JobSite, scheduler: &QuotaScheduler, project: &Project) {
+    let condition = JobCondition::UnknownGpus(project.name.clone());
+    match scheduler.check_gpus(project, None) {
+        Ok(()) => site.clear_condition(condition),
+        Err(refusal) => site.set_condition(condition, format!("project {}: {refusal}", project.name)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::id::{GpuUuid, SliceName};
-use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserRequest, UserSlice};
+use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, ProjectName, UserRequest, UserSlice};
 use tranche_domain::slice::ProcessId;
 
 use crate::claims::JobClaims;
@@ -195,6 +195,8 @@ pub enum JobCondition {
     LogsNotCut,
     /// Something that an earlier daemon stored could not be read; numbered.
     NotRestored(usize),
+    /// Jobs of this project are to run on GPUs that the node does not have.
+    UnknownGpus(ProjectName),
     /// This slice has not used its GPUs for long, and its project's policy is to alert.
     Idle(SliceName),
     /// The member of this slice cannot be started.

@@ -37,7 +37,7 @@ pub enum ConditionKind {
     JobsNotSaved,
     /// Logs of jobs cannot be cut to their budgets.
     JobLogsNotCut,
-    /// Stored jobs could not be read.
+    /// Stored jobs could not be read, or a project names GPUs that the node does not have.
     JobsNotRestored,
     /// A member of a job cannot be started.
     JobNotStarted,

@@ -1,6 +1,7 @@
 //! Projects, their quotas and their queues.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 use core::time::Duration;
@@ -117,6 +118,16 @@ pub enum ProjectRefusal {
         /// Number of GPUs of the node.
         capacity: MilliGpus,
     },
+    /// Its jobs of a kind are to run on GPUs that the node does not have.
+    #[error("--{kind}-gpus names GPU {}, and this node has {}", indices(unknown), known_gpus(known))]
+    NoSuchGpus {
+        /// Kind of its jobs.
+        kind: JobKind,
+        /// NVML indices that the node does not have, ascending.
+        unknown: Vec<u32>,
+        /// NVML indices of the node's GPUs, ascending.
+        known: Vec<u32>,
+    },
     /// The project has jobs.
     #[error(
         "project {name} has {jobs} job(s), ended ones too; delete them first: `tranche list -p {name}` shows them"
@@ -127,6 +138,14 @@ pub enum ProjectRefusal {
         /// Number of its jobs.
         jobs: usize,
     },
+}
+
+fn indices(gpus: &[u32]) -> String {
+    gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn known_gpus(gpus: &[u32]) -> String {
+    if gpus.is_empty() { "no GPU now".into() } else { alloc::format!("GPU {}", indices(gpus)) }
 }
 
 /// Key of a job in its project's queue: higher priority first, then earlier submission.

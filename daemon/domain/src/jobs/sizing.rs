@@ -1,10 +1,11 @@
 //! Size that counts for a member of a new job, and the GPUs that could hold it.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::job::JobSpec;
 use super::pool::GpuConstraints;
-use super::project::ProjectAccount;
+use super::project::{Project, ProjectAccount, ProjectRefusal};
 use super::refusal::JobRefusal;
 use super::scheduler::QuotaScheduler;
 use super::size::Size;
@@ -34,5 +35,22 @@ impl QuotaScheduler {
         let reach = GpuConstraints { affinity, reserved: &[], latency: None, memory, only: None };
         let most = self.pool.islands(&reach).values().map(Vec::len).max();
         most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0)
+    }
+
+    /// Checks that the node has the GPUs of a project's jobs. Kinds whose GPUs are as before are not checked.
+    ///
+    /// # Errors
+    /// If it lacks one.
+    pub fn check_gpus(&self, project: &Project, before: Option<&Project>) -> Result<(), ProjectRefusal> {
+        let known: BTreeSet<u32> = self.pool.gpus().map(|gpu| gpu.index).collect();
+        for (kind, gpus) in &project.affinity {
+            let is_as_before = before.is_some_and(|before| before.affinity(*kind) == Some(gpus));
+            let unknown: Vec<u32> = gpus.difference(&known).copied().collect();
+            if !is_as_before && !unknown.is_empty() {
+                let (kind, known) = (*kind, known.into_iter().collect());
+                return Err(ProjectRefusal::NoSuchGpus { kind, unknown, known });
+            }
+        }
+        Ok(())
     }
 }

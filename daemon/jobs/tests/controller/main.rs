@@ -525,6 +525,36 @@ async fn suspended_job_releases_gpus_until_resumed() {
     controller.until("a", "long", JobState::Running).await;
 }
 
+#[test]
+fn project_names_only_gpus_that_the_node_has() {
+    let node = TestNode::with_gpus(2);
+    let on = |gpus: &[u32]| ProjectChange {
+        training_gpus: Some(gpus.iter().copied().collect()),
+        ..ProjectChange::default()
+    };
+    node::daemon(async {
+        let controller = node.controller();
+        controller.project("a", "1");
+        let name = "a".parse().unwrap();
+        let refused = controller.controller.update_project(&name, on(&[1, 7, 9]), false).unwrap_err();
+        assert_eq!(refused.to_string(), "--training-gpus names GPU 7, 9, and this node has GPU 0, 1");
+        controller.change("a", on(&[1]));
+        assert_eq!(node.noted(), [""; 0]);
+    });
+    // The next daemon sees a GPU less.
+    let smaller = node.without_gpu(1);
+    node::daemon(async {
+        let controller = smaller.controller();
+        let noted = smaller.noted();
+        assert_eq!(noted, ["project a: --training-gpus names GPU 1, and this node has GPU 0"]);
+        let weight = ProjectChange { weight: Some("3".parse().unwrap()), ..ProjectChange::default() };
+        controller.change("a", weight);
+        assert_eq!(smaller.noted(), noted, "other changes are possible");
+        controller.change("a", on(&[0]));
+        assert_eq!(smaller.noted(), [""; 0]);
+    });
+}
+
 #[tokio::test]
 async fn parallel_members_are_limited_and_have_indices() {
     let node = TestNode::with_gpus(4);

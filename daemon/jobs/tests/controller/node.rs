@@ -103,6 +103,13 @@ impl TestNode {
         Self { folder: tempfile::tempdir().unwrap(), site }
     }
 
+    /// The same node without one of its GPUs.
+    pub(crate) fn without_gpu(mut self, index: usize) -> Self {
+        self.site.gpus.remove(index);
+        self.site.conditions = Arc::default();
+        self
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
