@@ -168,6 +168,8 @@ const fn desk_code(error: &JobsError) -> Code {
         )
         | JobsError::Job(JobRefusal::AfterFailed(_) | JobRefusal::AfterService(_))
         | JobsError::Over(..)
+        | JobsError::Leaving(..)
+        | JobsError::NotSuspended(..)
         | JobsError::NoLimits(_)
         | JobsError::NoTicket { .. } => Code::FailedPrecondition,
         JobsError::Job(JobRefusal::Exists(_)) | JobsError::ProjectExists(_) => Code::AlreadyExists,

@@ -178,10 +178,7 @@ impl<S: JobSite> JobController<S> {
     ) -> Result<(), JobsError> {
         let mut state = self.state();
         let Submission { spec, launch, .. } = &submission;
-        let project = state
-            .scheduler
-            .project(&spec.project)
-            .map_err(|_| JobRefusal::NoProject(spec.project.clone()))?;
+        let project = state.project_with_jobs(&spec.project)?;
         permit(requester, project, None)?;
         permit_another(state.unended_of(owner.uid), requester.admin)?;
         let earlier = state.find(&spec.project, &spec.name);
@@ -253,7 +250,7 @@ impl<S: JobSite> JobController<S> {
     /// Suspends a job, stopping its members, or resumes it.
     ///
     /// # Errors
-    /// If the job does not exist or has ended, or the requester has no right to it.
+    /// If the job does not exist, has ended or is not suspended, or the requester has no right to it.
     pub fn suspend(
         &self,
         project: &ProjectName,
@@ -262,8 +259,14 @@ impl<S: JobSite> JobController<S> {
         requester: Requester,
     ) -> Result<(), JobsError> {
         self.change(project, name, requester, |state, id| {
-            if !state.scheduler.jobs().contains_key(&id) {
-                return Err(JobsError::Over(project.clone(), name.clone()));
+            let (project, name) = (project.clone(), name.clone());
+            match state.scheduler.jobs().get(&id) {
+                None => return Err(JobsError::Over(project, name)),
+                Some(job) if job.deleted => return Err(JobsError::Leaving(project, name)),
+                Some(job) if !suspended && !job.suspended => {
+                    return Err(JobsError::NotSuspended(project, name));
+                }
+                Some(_) => {}
             }
             let leaving = state.scheduler.suspend(id, suspended);
             state.request_stop(&leaving, &StopReason::Suspended);
@@ -296,7 +299,7 @@ impl<S: JobSite> JobController<S> {
         name: &JobName,
         requester: Requester,
     ) -> Result<JobId, JobsError> {
-        let of = state.scheduler.project(project).map_err(|_| JobRefusal::NoProject(project.clone()))?;
+        let of = state.project_with_jobs(project)?;
         let id = state.find(project, name);
         let id = id.ok_or_else(|| JobRefusal::Unknown(project.clone(), name.clone()))?;
         permit(requester, of, state.entries.get(&id).map(|entry| entry.owner))?;

@@ -18,8 +18,14 @@ pub enum JobsError {
     Job(#[from] JobRefusal),
     #[error("a project named {0} exists already; `tranche project update {0}` changes it")]
     ProjectExists(ProjectName),
-    #[error("job {1} of project {0} has ended; submit it again under another name, or delete it first")]
+    #[error("job {1} of project {0} has ended, and is neither suspended nor resumed: submit it again")]
     Over(ProjectName, JobName),
+    #[error("job {1} of project {0} is being deleted, and is neither suspended nor resumed")]
+    Leaving(ProjectName, JobName),
+    #[error(
+        "job {1} of project {0} is not suspended, so there is nothing to resume: `tranche describe -p {0} {1}` shows its state"
+    )]
+    NotSuspended(ProjectName, JobName),
     #[error(
         "user {uid} is not a member of project {project}: an administrator of the node adds members, with \
          `tranche project update {project} --add-member NAME`"

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{HealthCheck, JobState, MemberId, MemberView, Phase};
 
-use crate::record::{JobRecord, StoredMember};
+use crate::record::{JobRecord, StopReason, StoredMember};
 use crate::sight::Sight;
 use crate::state::{ControllerState, Supervised};
 
@@ -55,10 +55,18 @@ pub(crate) fn reason(state: &ControllerState, id: MemberId, known: &StoredMember
         Some(end) if sight >= Sight::Project => end.why.clone(),
         Some(end) => end.public().into(),
         None => {
-            let farewell = known.farewell.as_ref().map(ToString::to_string);
+            let farewell = known.farewell.as_ref().filter(|farewell| !is_past(state, id, farewell));
+            let farewell = farewell.map(ToString::to_string);
             farewell.or_else(paused).or_else(unseen).or_else(unhealthy).unwrap_or_default()
         }
     }
+}
+
+/// Tests if a member waits that was suspended, and its job is resumed.
+fn is_past(state: &ControllerState, id: MemberId, farewell: &StopReason) -> bool {
+    let is_resumed = state.scheduler.jobs().get(&id.job).is_some_and(|job| !job.suspended);
+    let phase = state.scheduler.binding(id).map(|(phase, _)| phase);
+    *farewell == StopReason::Suspended && is_resumed && matches!(phase, None | Some(Phase::Claimed))
 }
 
 fn member_state(

@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::Notify;
 use tranche_domain::id::SliceName;
 use tranche_domain::jobs::{
-    Action, Exit, JobId, JobName, MemberId, MilliGpus, Phase, ProjectName, QuotaScheduler, SavedBinding,
-    TicketId,
+    Action, Exit, JobId, JobName, JobRefusal, MemberId, MilliGpus, Phase, Project, ProjectName,
+    ProjectRefusal, QuotaScheduler, SavedBinding, TicketId,
 };
 use tranche_domain::slice::ProcessId;
 
 use crate::account::{EntryId, UseAccount, UseSum};
 use crate::clock::{Clock, Now};
+use crate::error::JobsError;
 use crate::history::{Allocations, EntryName, slice_entry};
 use crate::paused::PausedMember;
 use crate::record::{JobRecord, MemberEnd, Run, StopReason};
@@ -74,6 +75,17 @@ impl ControllerState {
     /// The job with this name.
     pub(crate) fn find(&self, project: &ProjectName, name: &JobName) -> Option<JobId> {
         self.names.get(&(project.clone(), name.clone())).copied()
+    }
+
+    /// The project of this name, if it takes jobs.
+    ///
+    /// # Errors
+    /// If there is none, or it is the default project and no administrator made it.
+    pub(crate) fn project_with_jobs(&self, name: &ProjectName) -> Result<&Project, JobsError> {
+        self.scheduler.project(name).map_err(|refusal| match refusal {
+            ProjectRefusal::Unknown(_) => JobRefusal::NoProject(name.clone()).into(),
+            refusal => refusal.into(),
+        })
     }
 
     /// Number of a user's jobs that have not ended.

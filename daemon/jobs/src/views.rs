@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
     JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Project, ProjectName, ProjectView,
-    PublishedPort,
+    PublishedPort, Wait,
 };
 
 use crate::controller::JobController;
@@ -287,9 +287,10 @@ fn ended(view: &JobView) -> (JobState, String) {
 
 fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, String) {
     let is = JobState::of_members(view.members.iter().map(|member| member.state));
+    let wait = state.scheduler.wait(id).filter(|_| !state.fresh.contains(&id));
     let waits = match state.fresh.contains(&id) {
         true => Some("it has just come, and is looked at next".into()),
-        false => state.scheduler.wait(id).map(|wait| wait.to_string()),
+        false => wait.as_ref().map(ToString::to_string),
     };
     let of_member = |state: JobState| {
         let member = view.members.iter().find(|member| member.state == state);
@@ -297,13 +298,21 @@ fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, S
     };
     let progress = || match view.completions {
         1 => String::new(),
-        all => format!("{} of {all} have ended", view.succeeded + view.failed),
+        all => {
+            let run = view.members.iter().filter(|member| member.state == JobState::Running).count();
+            let progress =
+                format!("{run} of {all} members run, and {} have ended", view.succeeded + view.failed);
+            let others = wait.as_ref().filter(|wait| !matches!(wait, Wait::Parallelism(_)));
+            others.map_or(progress.clone(), |wait| format!("{progress}; others wait: {wait}"))
+        }
     };
     let reason = match is {
         JobState::Running if view.service.is_some() => of_member(JobState::Running),
         JobState::Running => progress(),
         JobState::Pending | JobState::Parked => {
-            let before = Some(of_member(is)).filter(|before| !before.is_empty());
+            // The wait says so already.
+            let before = Some(of_member(is)).filter(|_| wait != Some(Wait::Suspended));
+            let before = before.filter(|before| !before.is_empty());
             before.into_iter().chain(waits).collect::<Vec<_>>().join("; ")
         }
         other => of_member(other),

@@ -97,6 +97,7 @@ fn line(view: &ProjectView) -> String {
     parts.extend(policy.map(|policy| format!("if idle: {policy}")));
     let members: Vec<String> = project.members.iter().map(|uid| user(*uid)).collect();
     parts.extend((!members.is_empty()).then(|| format!("members {}", members.join(", "))));
+    parts.extend(view.implicit.then(|| "for slices of users in no project, takes no jobs".to_owned()));
     format!("{}: {}", project.name, parts.join(", "))
 }
 

@@ -48,7 +48,11 @@ fn cells(view: &ProjectView, users: &[String]) -> Vec<Cell> {
         or_dash(view.project.weight).into(),
         view.running.to_string().into(),
         view.queued.to_string().into(),
-        or_dash(Some(users.join(", ")).filter(|users| !users.is_empty())).into(),
+        match view.implicit {
+            // Slices of theirs count for it, and it takes no jobs.
+            true => "users in no project".into(),
+            false => or_dash(Some(users.join(", ")).filter(|users| !users.is_empty())).into(),
+        },
     ]
 }
 
@@ -58,6 +62,15 @@ mod tests {
     use crate::sample;
     use crate::terminal::Canvas;
     use tranche_domain::jobs::Project;
+
+    #[test]
+    fn default_project_is_of_the_users_in_none() {
+        let project = Project::new("default".parse().unwrap(), MilliGpus::ONE);
+        let (allocated, idle) = (MilliGpus::ONE, MilliGpus::ZERO);
+        let view = ProjectView { project, implicit: true, allocated, idle, running: 0, queued: 0 };
+        let page = of(vec![view]).page(Canvas::PLAIN);
+        assert!(page.text().contains("users in no project"), "{}", page.text());
+    }
 
     #[test]
     fn projects_fit_the_terminal() {

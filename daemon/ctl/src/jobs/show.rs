@@ -23,13 +23,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Health", health(job).unwrap_or_default()),
         ("Idle", job.idle_ms().map(|idle_ms| format!("for {}", when::length(idle_ms))).unwrap_or_default()),
         ("User", user(job.uid)),
-        (
-            "GPUs",
-            format!(
-                "{} for each of {} members, {} at once",
-                job.gpus_of_member, job.completions, job.parallelism
-            ),
-        ),
+        ("GPUs", gpus(job)),
         ("Memory", job.memory.map(|memory| format!("{memory} on the GPU of each")).unwrap_or_default()),
         ("Compute", job.compute.map(|compute| format!("{compute} of the GPU of each")).unwrap_or_default()),
         ("CPUs", job.cpus.map(|cpus| format!("{cpus} for each")).unwrap_or_default()),
@@ -62,6 +56,15 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         page.table(&MEMBERS, &job.members.iter().map(member).collect::<Vec<_>>());
     }
     page
+}
+
+/// GPUs of each member, with the number of members.
+fn gpus(job: &JobView) -> String {
+    match (job.completions, job.parallelism) {
+        (1, _) => format!("{} for each member, of which there is one", job.gpus_of_member),
+        (all, _) if job.gang => format!("{} for each of {all} members, all at once", job.gpus_of_member),
+        (all, at_once) => format!("{} for each of {all} members, {at_once} at once", job.gpus_of_member),
+    }
 }
 
 /// Health of a running service, by its check.
@@ -172,6 +175,16 @@ fn member(member: &MemberView) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::sample;
+
+    #[test]
+    fn gpus_are_those_of_each_member() {
+        let members = |completions, parallelism, gang| {
+            gpus(&JobView { completions, parallelism, gang, ..sample::job("a", "b") })
+        };
+        assert_eq!(members(1, 1, false), "0.5 for each member, of which there is one");
+        assert_eq!(members(9, 2, false), "0.5 for each of 9 members, 2 at once");
+        assert_eq!(members(4, 4, true), "0.5 for each of 4 members, all at once");
+    }
 
     #[test]
     fn exit_code_is_that_of_a_job_with_one_member() {

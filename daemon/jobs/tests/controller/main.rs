@@ -520,9 +520,35 @@ async fn suspended_job_releases_gpus_until_resumed() {
     controller.suspend("a", "long", true).unwrap();
     controller.until("a", "next", JobState::Succeeded).await;
     let view = controller.until("a", "long", JobState::Pending).await;
-    assert!(view.reason.contains("tranche resume"), "{}", view.reason);
+    assert_eq!(view.reason, "suspended; `tranche resume` lets it go on");
+    controller.submit(wish("a", "blocks", "1", "sleep 1000")).unwrap();
+    controller.until("a", "blocks", JobState::Running).await;
     controller.suspend("a", "long", false).unwrap();
+    let reason = || controller.view("a", "long").unwrap().reason;
+    assert!(reason().contains("within the quota") || reason().contains("borrow"), "{}", reason());
+    assert!(!reason().contains("suspended"), "it is not any more: {}", reason());
+    controller.delete("a", "blocks").unwrap();
     controller.until("a", "long", JobState::Running).await;
+}
+
+#[tokio::test]
+async fn only_a_suspended_job_is_resumed_and_only_an_unended_one_suspended() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller.submit(wish("a", "ends", "0.5", "true")).unwrap();
+    controller.submit(wish("a", "runs", "0.5", "trap '' TERM; while :; do sleep 0.05; done")).unwrap();
+    controller.until("a", "ends", JobState::Succeeded).await;
+    controller.until("a", "runs", JobState::Running).await;
+    let refused = |name: &str, suspended| controller.suspend("a", name, suspended).unwrap_err().to_string();
+    assert!(refused("runs", false).contains("is not suspended, so there is nothing to resume"));
+    for suspended in [true, false] {
+        assert!(refused("ends", suspended).contains("has ended, and is neither suspended nor resumed"));
+    }
+    assert_eq!(controller.view("a", "runs").unwrap().state, JobState::Running);
+    controller.delete("a", "runs").unwrap();
+    assert!(refused("runs", true).contains("is being deleted"));
+    controller.gone("a", "runs").await;
 }
 
 #[test]
@@ -553,6 +579,33 @@ fn project_names_only_gpus_that_the_node_has() {
         controller.change("a", on(&[0]));
         assert_eq!(smaller.noted(), [""; 0]);
     });
+}
+
+#[tokio::test]
+async fn default_project_is_named_as_what_it_is() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    node.make_for_user("own", None, 0);
+    controller.controller.look_again();
+    let implicit = || controller.controller.projects().iter().any(|project| project.implicit);
+    node::until("the slice counts", implicit).await;
+    let refused = controller.submit(wish("default", "job", "1", "true")).unwrap_err().to_string();
+    assert!(refused.contains("project default is there by itself"), "{refused}");
+}
+
+#[tokio::test]
+async fn partly_running_job_says_how_many_run_and_what_the_others_wait_for() {
+    let node = TestNode::with_gpus(1);
+    let controller = node.controller();
+    controller.project("a", "1");
+    controller
+        .submit(Wish { parallelism: 3, completions: 3, ..wish("a", "three", "0.5", "sleep 1000") })
+        .unwrap();
+    let both = || controller.view("a", "three").unwrap().reason.starts_with("2 of 3 members run");
+    node::until("two run", both).await;
+    let reason = controller.view("a", "three").unwrap().reason;
+    assert!(reason.contains("and 0 have ended; others wait: "), "{reason}");
 }
 
 #[tokio::test]

@@ -109,6 +109,28 @@ fn taken_or_unknown_name_is_refused() {
 }
 
 #[test]
+fn commands_that_do_not_apply_are_refused_and_limits_of_no_time_too() {
+    let node = node("v100x8", "8");
+    submit(&node, &["runs", "-g", "0.5", "--", "sleep", "1000"]).success();
+    submit(&node, &["ends", "-g", "0.5", "--", "true"]).success();
+    until(&node, "runs", "running");
+    until(&node, "ends", "succeeded");
+    node.tranche(&["resume", "runs"]).refused(1, &["job runs of project a is not suspended"]);
+    node.tranche(&["suspend", "ends"]).refused(1, &["job ends of project a has ended", "submit it again"]);
+    for limit in ["0", "0s", "500ms", "100y"] {
+        let outcome = submit(&node, &["late", "-g", "1", "--max-runtime", limit, "--", "true"]);
+        outcome.refused(2, &["--max-runtime", "from 1s to 3650 days"]);
+    }
+    let outcome = node.tranche(&["project", "update", "a", "--training-gpus", "0,8"]);
+    outcome.refused(1, &["--training-gpus names GPU 8, and this node has GPU 0, 1, 2, 3, 4, 5, 6, 7"]);
+    node.tranche(&["suspend", "runs"]).success();
+    let waiting = until(&node, "runs", "pending");
+    assert_eq!(waiting.reason, "suspended; `tranche resume` lets it go on");
+    node.tranche(&["resume", "runs"]).success();
+    until(&node, "runs", "running");
+}
+
+#[test]
 fn file_of_which_one_job_is_refused_leaves_none() {
     let node = node("v100x8", "4");
     let file = node.dir().join("jobs.toml");
