@@ -177,6 +177,7 @@ const fn desk_code(error: &JobsError) -> Code {
         JobsError::Project(ProjectRefusal::NoSuchGpus { .. })
         | JobsError::Job(
             JobRefusal::NeverFits { .. }
+            | JobRefusal::GangNeverFits { .. }
             | JobRefusal::TooMuchMemory { .. }
             | JobRefusal::AboveQuota { .. }
             | JobRefusal::TooManyMembers(_)

@@ -11,15 +11,18 @@
 //! - Slices that users have without a job count for their project like its jobs. Those beyond its quota end for a job
 //!   that is within its own.
 //! - All GPUs of one job member are on one island; a fraction is on one GPU.
+//! - The members of a gang start, return and leave together.
 //! - A member counts for at least what its slice takes of each GPU, the larger of memory and compute.
 //! - Decisions are deterministic and final: until the input changes, a second decision is empty.
 
 mod amount;
 mod binding;
+mod blocked;
 mod combinations;
 mod container;
 mod decision;
 mod forecast;
+mod gang;
 mod host_limits;
 mod job;
 mod limits;
@@ -31,6 +34,7 @@ mod preemption;
 mod project;
 mod refusal;
 mod report;
+mod reservation;
 mod restore;
 mod scheduler;
 mod service;
@@ -66,7 +70,7 @@ pub use submission::{
 pub use ticket::{Attested, Greeting, TicketAnswer, TicketAsk, TicketId, TicketRequest};
 pub use user_slice::{UserRequest, UserSlice};
 pub use view::{JobState, JobView, MemberView, ProjectView};
-pub use wait::{Holder, Wait};
+pub use wait::{CordonedGpu, Holder, Wait, WantedRoom};
 
 #[cfg(test)]
 mod tests;

@@ -138,6 +138,7 @@ impl<'a> Life<'a> {
             island: 0,
             capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
+            cordon: None,
             targets: Vec::new(),
         });
         self.state = restore::state(QuotaScheduler::new(gpus.collect()), all, &self.boot(), &self.folders);

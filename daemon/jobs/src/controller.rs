@@ -345,7 +345,7 @@ impl<S: JobSite> JobController<S> {
     }
 }
 
-/// Sets the condition of a project whose jobs are to run on GPUs that the node does not have, or clears it.
+/// Sets the condition of a project that names GPUs that the node does not have, or clears it.
 fn note_unknown_gpus(site: &impl JobSite, scheduler: &QuotaScheduler, project: &Project) {
     let condition = JobCondition::UnknownGpus(project.name.clone());
     match scheduler.check_gpus(project, None) {

@@ -73,6 +73,9 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
     point("jobs: closed");
     let paused = controller.state().pause_after(member, &run, controller.now());
     if let Some(paused) = paused {
+        // The mates of its gang do not run without it meanwhile.
+        controller.state().scheduler.member_leaves(member);
+        controller.bell.notify_one();
         if let Run::Ended { outcome, .. } = &run {
             controller.restarts(known.attempt.member, outcome);
         }

@@ -4,6 +4,7 @@
 //! - A member is parked only for a preemption or a suspension, and stopped where it cannot be parked.
 //! - Its GPUs are free for others only once its slice is parked, and its slice returns only once it has them again.
 //! - The time in which it is parked counts for no limit.
+//! - The members of a gang return together: where one does not, its mates are parked again.
 
 use std::time::Duration;
 
@@ -57,10 +58,17 @@ impl<S: JobSite> JobController<S> {
             Ok(false) => {}
             Err(UnparkFailure::Parked(why)) => {
                 self.state().give_reason(member, StopReason::NotBack(why));
-                sleep(PAUSE).await;
+                let is_gang = self.state().scheduler.is_gang(member.job);
+                // The mates of its gang leave at once, which takes them longer than the pause.
+                if !is_gang {
+                    sleep(PAUSE).await;
+                }
                 let now = self.now();
                 self.state().enter_parked(member, now);
                 self.bell.notify_one();
+                if is_gang {
+                    sleep(PAUSE).await;
+                }
             }
         }
         self.site.clear_condition(condition);

@@ -129,6 +129,7 @@ impl<S: JobSite> JobController<S> {
             let (outside, targets) =
                 here.map_or((MilliGpus::ONE, Vec::new()), |gpu| (gpu.outside, gpu.targets.clone()));
             state.scheduler.set_outside(uuid, outside, targets);
+            state.scheduler.set_cordon(uuid, here.and_then(|gpu| gpu.cordon.clone()));
         }
         state.scheduler.set_user_requests(users.requests);
         state.scheduler.set_user_slices(users.slices);
@@ -195,6 +196,11 @@ impl<S: JobSite> JobController<S> {
             Action::Unpark { member } => {
                 if let Some(supervised) = self.state().supervised.get(&member) {
                     supervised.back.notify_one();
+                }
+            }
+            Action::Recall { member, .. } => {
+                if let Some(supervised) = self.state().supervised.get(&member) {
+                    supervised.leave.notify_one();
                 }
             }
             Action::Stop { member, by } => {

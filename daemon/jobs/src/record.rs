@@ -99,12 +99,16 @@ pub(crate) enum StopReason {
     NotBack(String),
     /// It was parked for long, and starts over on other GPUs.
     Elsewhere,
+    /// This other member of its gang did not return to its GPUs.
+    MateAway(u32),
+    /// This other member of its gang starts over.
+    MateLeft(u32),
 }
 
 impl StopReason {
     /// Tests if the member may continue later where it was.
     pub(crate) const fn may_continue(&self) -> bool {
-        matches!(self, Self::Preempted(..) | Self::Suspended | Self::NotBack(_))
+        matches!(self, Self::Preempted(..) | Self::Suspended | Self::NotBack(_) | Self::MateAway(_))
     }
 
     /// Tests if the member is restarted afterwards.
@@ -117,6 +121,8 @@ impl StopReason {
                 | Self::Reboot
                 | Self::NotBack(_)
                 | Self::Elsewhere
+                | Self::MateAway(_)
+                | Self::MateLeft(_)
         )
     }
 }
@@ -132,6 +138,8 @@ impl fmt::Display for StopReason {
             Self::Reboot => f.write_str("the machine was started again"),
             Self::NotBack(why) => write!(f, "parked, and not returned: {why}"),
             Self::Elsewhere => f.write_str("its own GPUs had no room for an hour, and others have"),
+            Self::MateAway(mate) => write!(f, "member {mate} of its gang did not return to its GPUs"),
+            Self::MateLeft(mate) => write!(f, "member {mate} of its gang starts over, and all with it"),
         }
     }
 }

@@ -185,6 +185,7 @@ mod tests {
             island: 0,
             capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
+            cordon: None,
             targets: Vec::new(),
         }
     }

@@ -180,6 +180,13 @@ impl ControllerState {
                 }
             }
             Action::Unpark { member } => self.note_return(*member, now),
+            Action::Recall { member, mate, continues } => {
+                let reason = match continues {
+                    true => StopReason::MateAway(mate.index),
+                    false => StopReason::MateLeft(mate.index),
+                };
+                self.give_reason(*member, reason);
+            }
             Action::Stop { member, by } => {
                 // A user's request is a job to the scheduler alone.
                 let Some(by) = self.scheduler.jobs().get(&by.job).map(|by| by.spec.clone()) else { return };

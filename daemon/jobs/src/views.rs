@@ -310,7 +310,7 @@ fn under_way(state: &ControllerState, id: JobId, view: &JobView) -> (JobState, S
         JobState::Running if view.service.is_some() => of_member(JobState::Running),
         JobState::Running => progress(),
         JobState::Pending | JobState::Parked => {
-            // The wait says so already.
+            // It is part of the wait.
             let before = Some(of_member(is)).filter(|_| wait != Some(Wait::Suspended));
             let before = before.filter(|before| !before.is_empty());
             before.into_iter().chain(waits).collect::<Vec<_>>().join("; ")

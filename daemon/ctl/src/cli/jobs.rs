@@ -169,7 +169,7 @@ pub struct SubmitArgs {
     /// Longest wait of a member for the GPU within its share, 2ms to 10s; longer ones are counted
     #[arg(long, value_name = "DURATION", value_parser = quantity::latency)]
     pub latency: Option<Latency>,
-    /// Members wait for each other, as ranks do: they have their turns on the GPU at the same time
+    /// Members wait for each other, as ranks do: all run, and have their turns on the GPU, or none does
     #[arg(long)]
     pub gang: bool,
     /// Jobs of the project that have to succeed before it starts; if one fails, so does it

@@ -30,7 +30,7 @@ pub(super) fn description(job: &JobView, clock: Clock, canvas: Canvas) -> Page {
         ("Host mem.", job.host_memory.map(|memory| format!("{memory} for each")).unwrap_or_default()),
         ("Priority", job.priority.to_string()),
         ("Latency", job.latency.map(|target| target.to_string()).unwrap_or_default()),
-        ("Gang", if job.gang { "all members".to_owned() } else { String::new() }),
+        ("Gang", if job.gang { "all members, or none".to_owned() } else { String::new() }),
         ("After", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("Queue", queue(job)),
         ("Starts", start(job, clock, SystemTime::now())),

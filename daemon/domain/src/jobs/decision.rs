@@ -4,15 +4,16 @@
 //! The surplus goes to the project that has borrowed the least for its weight. Where no GPU is free,
 //! preemption makes room if the claim is strong enough.
 
-use alloc::collections::BTreeSet;
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::amount::MilliGpus;
 use super::job::{JobId, JobShape, MemberId};
-use super::pool::{GpuConstraints, PoolIndex, When};
-use super::preemption::{Borrowers, Preemptor};
+use super::pool::{GpuConstraints, GpuPool, PoolIndex, When};
+use super::preemption::{Borrowers, Preemptor, Victim};
 use super::project::{Level, ProjectAccount, QueueKey};
-use super::scheduler::{GpuReservation, Phase, QuotaScheduler};
+use super::scheduler::{Phase, QuotaScheduler};
 use crate::id::GpuUuid;
 
 /// One effect of a decision, to be carried out by the job controller.
@@ -34,8 +35,17 @@ pub enum Action {
     Stop {
         /// Member that is stopped.
         member: MemberId,
-        /// The member that gets the GPU, or a part of it.
+        /// The member that gets the GPU, or a part of it; the first of a gang.
         by: MemberId,
+    },
+    /// Stop or park a running member of a gang, or end a parked one: a mate is not there. It goes back to its queue.
+    Recall {
+        /// Member that is stopped, parked or ended.
+        member: MemberId,
+        /// The mate that is not there.
+        mate: MemberId,
+        /// True if the member may be parked, as its mate is; else it starts over.
+        continues: bool,
     },
 }
 
@@ -47,21 +57,21 @@ pub(super) struct JobCandidate<'a> {
     pub(super) key: QueueKey,
 }
 
-/// GPUs for a member, and the members to be preempted from them.
+/// GPUs for a member or for all members of a gang, and the members to be preempted from them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub(super) member: MemberId,
-    pub(super) indices: Vec<PoolIndex>,
+    /// The members with their GPUs, at least one.
+    pub(super) members: Vec<(MemberId, Vec<PoolIndex>)>,
     pub(super) victims: Vec<MemberId>,
 }
 
 impl JobCandidate<'_> {
-    const fn job(&self) -> JobId {
+    pub(super) const fn job(&self) -> JobId {
         self.key.1
     }
 
     fn after(&self) -> Level {
-        self.account.level_with(self.account.used.plus(self.shape.size.total()))
+        self.account.level_with(self.account.used.plus(self.shape.total()))
     }
 }
 
@@ -70,10 +80,15 @@ impl QuotaScheduler {
     pub fn decide(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         self.drop_displaced_claims();
+        self.recall_mates(&mut actions);
         self.start_claimed(&mut actions);
-        while self.bind_next(&mut actions) {}
-        self.reserve_for_blocked();
-        actions
+        loop {
+            while self.bind_next(&mut actions) {}
+            // A gang that found no victims may find others beside reserved GPUs.
+            if !self.reserve_for_blocked() {
+                return actions;
+            }
+        }
     }
 
     /// Plans and applies one binding; false if there is none to make.
@@ -91,13 +106,14 @@ impl QuotaScheduler {
         let mut plan = |candidates: Vec<JobCandidate<'_>>| {
             candidates.into_iter().find_map(|candidate| {
                 let preemptor = Preemptor { account: candidate.account, shape: candidate.shape };
-                let reach = self.reach(&candidate);
-                let needs = (candidate.shape.size, reach.memory, reach.latency, candidate.shape.parked);
+                let JobShape { size, members, parked, .. } = candidate.shape;
+                let reach = self.reach(&candidate, None);
+                let needs = (size, members, reach.memory, reach.latency, parked);
                 let kind = (needs, reach.affinity.cloned(), reach.reserved.len());
                 if unplaceable.contains(&kind) && !preemptor.displaces_its_own() {
                     return None;
                 }
-                let plan = self.plan_for(&candidate, &preemptor, &reach, &borrowers);
+                let plan = self.plan_for(&candidate, &preemptor, &borrowers, &self.pool);
                 // Later candidates have weaker claims, so a failed size, affinity and reservation is not
                 // tried again.
                 if plan.is_none() && !preemptor.displaces_its_own() {
@@ -149,49 +165,70 @@ impl QuotaScheduler {
         projects.into_iter().flatten().collect()
     }
 
-    fn plan_for(
-        &self,
-        candidate: &JobCandidate<'_>,
-        preemptor: &Preemptor<'_>,
-        reach: &GpuConstraints<'_>,
-        borrowers: &Borrowers<'_>,
+    /// Plans the members of a candidate on the GPUs of this pool.
+    ///
+    /// They are placed one after the other, as if those before had theirs.
+    pub(super) fn plan_for<'a>(
+        &'a self,
+        candidate: &JobCandidate<'a>,
+        preemptor: &Preemptor<'a>,
+        borrowers: &Borrowers<'a>,
+        pool: &GpuPool,
     ) -> Option<Plan> {
-        let member = match candidate.shape.parked {
-            Some(parked) => parked,
-            None => MemberId { job: candidate.job(), index: self.jobs.get(&candidate.job())?.next()? },
-        };
-        let room = |when| self.pool.room(candidate.shape.size, reach, when);
-        let (indices, victims) = match room(When::Now).or_else(|| room(When::Soon)) {
-            Some(indices) => (indices, Vec::new()),
-            None => self.preempt(preemptor, reach, borrowers)?,
-        };
-        Some(Plan { member, indices, victims })
+        let (size, latency) = (candidate.shape.size, candidate.shape.latency);
+        let (mut pool, all) = (Cow::Borrowed(pool), self.members_of(candidate));
+        let (mut members, mut taken) = (Vec::with_capacity(all.len()), Vec::<Victim<'a>>::new());
+        for member in &all {
+            let reach = self.reach(candidate, Some(*member));
+            let room = |when| pool.room(size, &reach, when);
+            let (indices, victims) = match room(When::Now).or_else(|| room(When::Soon)) {
+                Some(indices) => (indices, Vec::new()),
+                None => self.preempt(&pool, preemptor, &reach, borrowers, &taken)?,
+            };
+            if all.len() > 1 {
+                let pool = pool.to_mut();
+                victims.iter().for_each(|victim| victim.leave(pool));
+                pool.claim(&indices, size.of_each(), latency);
+            }
+            taken.extend(victims);
+            members.push((*member, indices));
+        }
+        let victims = taken.iter().flat_map(|victim| victim.members().map(|(member, _)| member)).collect();
+        (!members.is_empty()).then_some(Plan { members, victims })
     }
 
-    fn reach<'a>(&'a self, candidate: &JobCandidate<'a>) -> GpuConstraints<'a> {
+    /// Constraints on the GPUs of a candidate, or on those of one of its members if it is parked.
+    pub(super) fn reach<'a>(
+        &'a self,
+        candidate: &JobCandidate<'a>,
+        member: Option<MemberId>,
+    ) -> GpuConstraints<'a> {
         let reserved = self.reserved.as_ref().filter(|reserved| reserved.job != candidate.job());
         GpuConstraints {
             affinity: candidate.account.project.affinity(candidate.shape.kind),
             reserved: reserved.map_or(&[], |reserved| &reserved.indices),
             latency: candidate.shape.latency,
             memory: candidate.shape.memory,
-            only: candidate.shape.parked.and_then(|parked| self.home(parked)),
+            only: candidate.shape.parked.and_then(|first| self.home(member.unwrap_or(first))),
         }
     }
 
     fn apply(&mut self, plan: Plan, actions: &mut Vec<Action>) {
-        let Plan { member, indices, victims } = plan;
+        let Plan { members, victims } = plan;
+        let Some((first, _)) = members.first().cloned() else { return };
         for victim in victims {
             match self.bindings.get(&victim).map(|binding| binding.phase) {
                 Some(Phase::Claimed) => self.requeue(victim),
                 _ => {
                     self.mark_stopping(victim);
-                    actions.push(Action::Stop { member: victim, by: member });
+                    actions.push(Action::Stop { member: victim, by: first });
                 }
             }
         }
-        self.bind(member, indices, Phase::Claimed);
-        self.start_if_room(member, actions);
+        for (member, indices) in members {
+            self.bind(member, indices, Phase::Claimed);
+        }
+        self.start_if_room(first, actions);
     }
 
     /// Starts claimed members whose GPUs have become empty, oldest claim first.
@@ -201,17 +238,33 @@ impl QuotaScheduler {
         }
     }
 
+    /// Starts a claimed member with its mates, if the GPUs of all are empty.
     fn start_if_room(&mut self, member: MemberId, actions: &mut Vec<Action>) {
-        let (Some(binding), Some(job)) = (self.bindings.get(&member), self.jobs.get(&member.job)) else {
+        let together = self.claimed_with(member);
+        if !self.have_room(&together) {
             return;
-        };
-        let part = job.spec.size.of_each();
-        if binding.indices.iter().all(|index| self.pool.entry(*index).can_hold(part)) {
-            let gpus = self.pool.uuids(&binding.indices);
+        }
+        for member in together {
+            let gpus = self.bindings.get(&member).map(|binding| self.pool.uuids(&binding.indices));
             self.mark_running(member);
             let returns = self.forget_parked(member);
+            let gpus = gpus.unwrap_or_default();
             actions.push(if returns { Action::Unpark { member } } else { Action::Start { member, gpus } });
         }
+    }
+
+    /// Tests if claims of the same job can start now, all of them.
+    fn have_room(&self, claimed: &[MemberId]) -> bool {
+        let mut parts: BTreeMap<PoolIndex, MilliGpus> = BTreeMap::new();
+        for member in claimed {
+            let Some(binding) = self.bindings.get(member) else { return false };
+            let Some(job) = self.jobs.get(&member.job) else { return false };
+            for index in &binding.indices {
+                let part = parts.entry(*index).or_default();
+                *part = part.plus(job.spec.size.of_each());
+            }
+        }
+        parts.into_iter().all(|(index, part)| self.pool.entry(index).can_hold(part))
     }
 
     fn claims(&self) -> Vec<(u64, MemberId)> {
@@ -221,69 +274,17 @@ impl QuotaScheduler {
         claims
     }
 
-    /// Requeues claims on GPUs that have since been taken for other use, latest claims first.
+    /// Requeues claims on GPUs that have since been taken, each with its mates, latest claims first.
     fn drop_displaced_claims(&mut self) {
         for (_, member) in self.claims().into_iter().rev() {
             let Some(binding) = self.bindings.get(&member) else { continue };
             let is_taken = |index: &PoolIndex| {
                 let entry = self.pool.entry(*index);
-                entry.gpu.outside.plus(entry.running).plus(entry.claimed) > MilliGpus::ONE
+                entry.gpu.unavailable().plus(entry.running).plus(entry.claimed) > MilliGpus::ONE
             };
             if binding.indices.iter().any(is_taken) {
-                self.requeue(member);
+                self.claimed_with(member).into_iter().for_each(|member| self.requeue(member));
             }
         }
-    }
-
-    // GPUs that empty
-
-    pub(super) fn drop_stale_reservation(&mut self) {
-        let Some(GpuReservation { job, indices }) = &self.reserved else { return };
-        let latency = self.jobs.get(job).and_then(|job| job.spec.latency);
-        let apt = indices.iter().all(|index| self.pool.entry(*index).can_target(latency));
-        if !apt || !self.guaranteed().iter().any(|candidate| candidate.job() == *job) {
-            self.reserved = None;
-        }
-    }
-
-    /// Reserves GPUs for the first candidate within its quota that finds no room.
-    ///
-    /// Others within their quotas are spread over the GPUs then. The GPUs chosen are those that empty with the least delay.
-    fn reserve_for_blocked(&mut self) {
-        if self.reserved.is_some() {
-            return;
-        }
-        // One whose latency target no GPU can hold now reserves none, as emptying would not help it.
-        let reserved = self.guaranteed().iter().find_map(|candidate| {
-            let indices = self.soonest_empty(candidate)?;
-            Some(GpuReservation { job: candidate.job(), indices })
-        });
-        self.reserved = reserved;
-    }
-
-    fn soonest_empty(&self, candidate: &JobCandidate<'_>) -> Option<Vec<PoolIndex>> {
-        let count = candidate.shape.size.gpus() as usize;
-        let islands = self.pool.islands(&self.reach(candidate)).into_values();
-        let best = islands.filter(|indices| indices.len() >= count).map(|mut indices| {
-            indices.sort_by_cached_key(|index| (self.burden(*index), *index));
-            indices.truncate(count);
-            let burden = indices.iter().fold((0, 0), |(non_preemptible, all), index| {
-                let (more, rest) = self.burden(*index);
-                (non_preemptible + more, all + rest)
-            });
-            (burden, indices)
-        });
-        best.min().map(|(_, indices)| indices)
-    }
-
-    /// Use of a GPU in thousandths: the part that no preemption frees, and all of it.
-    fn burden(&self, index: PoolIndex) -> (u32, u32) {
-        let entry = self.pool.entry(index);
-        let non_preemptible = self.bindings.iter().filter(|(_, binding)| binding.indices.contains(&index));
-        let non_preemptible = non_preemptible.filter_map(|(member, _)| self.jobs.get(&member.job));
-        let non_preemptible =
-            non_preemptible.filter(|job| job.spec.is_non_preemptible()).map(|job| job.spec.size.of_each());
-        let stays = non_preemptible.sum::<MilliGpus>().plus(entry.gpu.outside);
-        (stays.get(), MilliGpus::ONE.less(entry.free(When::Now)).get())
     }
 }

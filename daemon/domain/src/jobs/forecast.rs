@@ -106,7 +106,7 @@ impl QuotaScheduler {
                         let length = runtime(member, MemberProgress::Starting);
                         ends.extend(length.map(|length| (now.saturating_add(length), member, true)));
                     }
-                    Action::Stop { member, .. } => {
+                    Action::Stop { member, .. } | Action::Recall { member, .. } => {
                         ends.retain(|(_, other, _)| *other != member);
                         ends.insert((now, member, false));
                     }

@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use super::amount::MilliGpus;
 use super::name::{JobName, ProjectName};
 use super::part::{MemberPart, MemoryWithin};
 use super::service::ServiceSpec;
@@ -110,6 +111,11 @@ impl JobSpec {
         self.part.map_or((self.size.into(), None, None), |part| part.amounts())
     }
 
+    /// Tests if its members start, return and leave together.
+    pub fn is_gang(&self) -> bool {
+        self.gang && self.completions > NonZeroU32::MIN
+    }
+
     /// Tests if some members may start only after others have ended, so that no member may wait for all.
     pub(super) fn is_one_after_another(&self) -> bool {
         self.completions > self.parallelism
@@ -118,6 +124,7 @@ impl JobSpec {
     pub(super) fn shape(&self) -> JobShape {
         JobShape {
             size: self.size,
+            members: if self.is_gang() { self.completions.get() } else { 1 },
             kind: self.kind,
             non_preemptible: self.is_non_preemptible(),
             latency: self.latency,
@@ -132,6 +139,8 @@ impl JobSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct JobShape {
     pub(super) size: Size,
+    /// Number of members that are placed together: those of a gang, else one.
+    pub(super) members: u32,
     pub(super) kind: JobKind,
     pub(super) non_preemptible: bool,
     pub(super) latency: Option<Latency>,
@@ -139,8 +148,15 @@ pub(super) struct JobShape {
     pub(super) memory: Option<MemoryWithin>,
     /// True for users' requests, which never borrow.
     pub(super) request: bool,
-    /// The parked member that is to return to its own GPUs; it fits like no other.
+    /// The parked member that is to return to its own GPUs, or the first of a gang; it fits like no other.
     pub(super) parked: Option<MemberId>,
+}
+
+impl JobShape {
+    /// Sum over all GPUs of the members that are placed together.
+    pub(super) const fn total(&self) -> MilliGpus {
+        self.size.total().times(self.members)
+    }
 }
 
 /// A job and the progress of its members.
@@ -166,6 +182,9 @@ pub struct Job {
     /// Parked members by index, each with the GPUs that it returns to, until it runs there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) parked: BTreeMap<u32, Vec<GpuUuid>>,
+    /// Indices of parked members that have to exit, as a mate of their gang starts over.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) recalled: BTreeSet<u32>,
 }
 
 impl Job {
@@ -180,6 +199,7 @@ impl Job {
             fresh: 0,
             again: BTreeSet::new(),
             parked: BTreeMap::new(),
+            recalled: BTreeSet::new(),
         }
     }
 
@@ -201,6 +221,11 @@ impl Job {
     pub(super) fn pending(&self) -> Option<u32> {
         let fresh = (self.fresh < self.spec.completions.get()).then_some(self.fresh);
         self.again.first().copied().or(fresh)
+    }
+
+    /// Indices of all members that are not bound or parked and have to run.
+    pub(super) fn all_pending(&self) -> impl Iterator<Item = u32> {
+        self.again.iter().copied().chain(self.fresh..self.spec.completions.get())
     }
 
     /// Tests if no member is bound, parked or has to run.

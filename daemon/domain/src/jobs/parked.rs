@@ -4,6 +4,7 @@
 //! - A parked member has no GPU, and its project is not charged for it.
 //! - It returns to its own GPUs alone, in the order of its queue, with a claim as strong as that of a member that starts.
 //! - Its job is not over before it has exited.
+//! - The members of a gang return together.
 
 use alloc::vec::Vec;
 
@@ -45,10 +46,14 @@ impl QuotaScheduler {
     pub fn starts_elsewhere(&self, member: MemberId) -> bool {
         let mut other = self.clone();
         let Some(job) = other.jobs.get_mut(&member.job) else { return false };
-        if job.parked.remove(&member.index).is_none() {
+        if !job.parked.contains_key(&member.index) {
             return false;
         }
-        job.again.insert(member.index);
+        // A gang starts over as a whole.
+        let others = |index: &u32| job.spec.is_gang() || *index == member.index;
+        let again: Vec<u32> = job.parked.keys().copied().filter(others).collect();
+        job.parked.retain(|index, _| !again.contains(index));
+        job.again.extend(again);
         other.update_queue(member.job);
         let starts =
             |action: &Action| matches!(action, Action::Start { member: started, .. } if *started == member);

@@ -11,6 +11,7 @@ use super::project::Affinity;
 use super::size::Size;
 use crate::admission::holds_latency;
 use crate::compute::Latency;
+use crate::cordon::Cordon;
 use crate::id::GpuUuid;
 use crate::units::Bytes;
 
@@ -25,10 +26,20 @@ pub struct PoolGpu {
     pub island: u32,
     /// Memory that slices can have of it.
     pub capacity: Bytes,
-    /// Part unavailable to jobs: slices of other owners, or all of it on a GPU that takes no slices.
+    /// Part unavailable to jobs: slices of other owners, or all of it on a GPU that cannot be used.
     pub outside: MilliGpus,
+    /// Operator's order that it takes no new members, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<Cordon>,
     /// Latency targets of the slices of other owners, in any order.
     pub targets: Vec<Latency>,
+}
+
+impl PoolGpu {
+    /// Part unavailable to new members: all of a cordoned GPU.
+    pub(super) const fn unavailable(&self) -> MilliGpus {
+        if self.cordon.is_some() { MilliGpus::ONE } else { self.outside }
+    }
 }
 
 /// Position of a GPU in the pool.
@@ -65,7 +76,7 @@ pub(super) enum When {
 impl PoolEntry {
     /// Part that is neither used, claimed nor unavailable.
     pub(super) const fn free(&self, when: When) -> MilliGpus {
-        let soon = MilliGpus::ONE.less(self.gpu.outside).less(self.running).less(self.claimed);
+        let soon = MilliGpus::ONE.less(self.gpu.unavailable()).less(self.running).less(self.claimed);
         match when {
             When::Soon => soon,
             When::Now => soon.less(self.stopping),
@@ -74,7 +85,7 @@ impl PoolEntry {
 
     /// Free part after all stopping members, and members using `gone`, have exited.
     pub(super) fn free_without(&self, gone: MilliGpus) -> MilliGpus {
-        let taken = self.running.plus(self.claimed).less(gone).plus(self.gpu.outside);
+        let taken = self.running.plus(self.claimed).less(gone).plus(self.gpu.unavailable());
         MilliGpus::ONE.less(taken)
     }
 
@@ -85,7 +96,7 @@ impl PoolEntry {
 
     /// Tests if a claim of this part can start now.
     pub(super) fn can_hold(&self, part: MilliGpus) -> bool {
-        let taken = self.gpu.outside.plus(self.running).plus(self.stopping);
+        let taken = self.gpu.unavailable().plus(self.running).plus(self.stopping);
         taken.plus(part) <= MilliGpus::ONE
     }
 
@@ -140,6 +151,42 @@ impl GpuPool {
         }
     }
 
+    /// Sets or removes the cordon of a GPU. Unknown GPUs are ignored.
+    pub fn set_cordon(&mut self, gpu: GpuUuid, cordon: Option<Cordon>) {
+        if let Some(index) = self.index_of(gpu) {
+            self.entries[index].gpu.cordon = cordon;
+        }
+    }
+
+    /// The pool without its cordons; `None` if there is none.
+    pub(super) fn without_cordons(&self) -> Option<Self> {
+        self.entries.iter().any(|entry| entry.gpu.cordon.is_some()).then(|| {
+            let mut pool = self.clone();
+            pool.entries.iter_mut().for_each(|entry| entry.gpu.cordon = None);
+            pool
+        })
+    }
+
+    /// The same GPUs without any use, target or cordon.
+    pub(super) fn unused(&self) -> Self {
+        let unused = |gpu: &PoolGpu| PoolGpu {
+            outside: MilliGpus::ZERO,
+            cordon: None,
+            targets: Vec::new(),
+            ..gpu.clone()
+        };
+        Self::new(self.gpus().map(unused).collect())
+    }
+
+    /// Promises these GPUs to a member that takes this part of each.
+    pub(super) fn claim(&mut self, indices: &[PoolIndex], part: MilliGpus, latency: Option<Latency>) {
+        for index in indices {
+            let entry = &mut self.entries[*index];
+            entry.claimed = entry.claimed.plus(part);
+            entry.targets.extend(latency);
+        }
+    }
+
     /// Best fit for a member.
     ///
     /// For a fraction it is the fullest GPU with enough room, shared ones before empty ones; for whole
@@ -168,6 +215,16 @@ impl GpuPool {
         let (_, mut indices) = enough.min_by_key(|(island, indices)| (indices.len(), *island))?;
         indices.truncate(count);
         Some(indices)
+    }
+
+    /// Number of members, at most this many, for which there is room at once.
+    pub(super) fn room_for(&self, size: Size, reach: &GpuConstraints<'_>, most: u32) -> u32 {
+        let mut pool = self.clone();
+        let mut place = |_: &u32| {
+            let room = pool.room(size, reach, When::Now);
+            room.map(|indices| pool.claim(&indices, size.of_each(), reach.latency)).is_some()
+        };
+        (0..most).find(|member| !place(member)).unwrap_or(most)
     }
 
     /// Largest room in one piece: free part of a GPU for a fraction, else empty GPUs of an island.

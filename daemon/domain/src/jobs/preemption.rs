@@ -14,6 +14,9 @@
 //! the freed GPUs are of no use to the job, training elsewhere is stopped as well, so that the project's use
 //! stays the same.
 //!
+//! A gang is preempted as a whole, and counts as one member of all its GPUs. A gang that starts takes the victims of all
+//! its members together; its members are placed one after the other, so that its set is small but may not be the smallest.
+//!
 //! A slice that a user has without a job is preempted only for a job within its project's quota, and rather than it a
 //! job that frees as much: the job starts again by itself.
 //!
@@ -29,16 +32,14 @@ mod search;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use self::parties::Victim;
 use self::search::VictimSearch;
 use super::amount::MilliGpus;
-use super::job::MemberId;
-use super::pool::{GpuConstraints, PoolIndex};
+use super::pool::{GpuConstraints, GpuPool, PoolIndex};
 use super::project::{Level, ProjectAccount};
 use super::scheduler::{Phase, QuotaScheduler};
 use super::size::Size;
 
-pub(super) use self::parties::Preemptor;
+pub(super) use self::parties::{Preemptor, Victim};
 
 /// Members that run on surplus, each with the level of its project without it.
 pub(super) struct Borrowers<'a> {
@@ -78,33 +79,46 @@ impl QuotaScheduler {
         members
     }
 
-    /// Members of a project that are not stopping.
+    /// Members of a project that are not stopping, gangs as one.
     fn staying<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let here = self.bindings.iter().filter(|(_, binding)| binding.phase != Phase::Stopping);
         let victims = here.filter_map(|(id, binding)| {
             let job = self.jobs.get(&id.job)?;
-            Some(Victim { id: *id, binding, job, account, is_idle: self.idle.contains(id) })
+            let (is_gang, mut mates) = (job.spec.is_gang(), self.staying_members(id.job));
+            if is_gang && mates.clone().next().is_some_and(|(first, _)| first != *id) {
+                return None;
+            }
+            let is_idle = match is_gang {
+                true => mates.all(|(mate, _)| self.idle.contains(&mate)),
+                false => self.idle.contains(id),
+            };
+            Some(Victim { scheduler: self, id: *id, binding, job, account, is_idle })
         });
         victims.filter(|victim| *victim.project() == account.project.name).collect()
     }
 
-    /// GPUs for the preemptor, and the victims on them.
-    pub(super) fn preempt(
-        &self,
-        preemptor: &Preemptor<'_>,
+    /// GPUs for a member of the preemptor, and the victims on them beside those that its mates take.
+    pub(super) fn preempt<'a>(
+        &'a self,
+        pool: &GpuPool,
+        preemptor: &Preemptor<'a>,
         reach: &GpuConstraints<'_>,
-        borrowers: &Borrowers<'_>,
-    ) -> Option<(Vec<PoolIndex>, Vec<MemberId>)> {
-        let victims = self.candidates_for(preemptor, borrowers);
+        borrowers: &Borrowers<'a>,
+        taken: &[Victim<'a>],
+    ) -> Option<(Vec<PoolIndex>, Vec<Victim<'a>>)> {
+        let mut victims = self.candidates_for(preemptor, borrowers);
+        victims.retain(|victim| !taken.iter().any(|known| known.id == victim.id));
         if victims.is_empty() {
             return None;
         }
-        let search = VictimSearch { scheduler: self, preemptor, victims };
+        let search = VictimSearch { pool, preemptor, victims: victims.clone(), taken };
         let found = match preemptor.shape.size {
             Size::Part(_) => search.part(reach),
             Size::Whole(count) => search.whole(reach, count.get() as usize),
         };
-        found.map(|(_, indices, victims)| (indices, victims))
+        let (_, indices, chosen) = found?;
+        victims.retain(|victim| chosen.contains(&victim.id));
+        Some((indices, victims))
     }
 
     /// The members that this preemptor may preempt, each considered alone.

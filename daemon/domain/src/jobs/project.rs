@@ -188,9 +188,9 @@ impl ProjectAccount {
         Level::of(used, self.project.quota, self.project.weight())
     }
 
-    /// Tests if one more member of this shape stays within the guaranteed quota.
+    /// Tests if further members of this shape stay within the guaranteed quota.
     pub(super) fn is_guaranteed(&self, shape: &JobShape) -> bool {
-        let size = shape.size.total();
+        let size = shape.total();
         self.used.plus(size) <= self.project.quota || shape.non_preemptible && self.fits_non_preemptible(size)
     }
 

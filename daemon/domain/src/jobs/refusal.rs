@@ -97,14 +97,27 @@ pub enum JobRefusal {
         /// Memory of the largest GPU that the project may use.
         most: Bytes,
     },
-    /// A member of the non-preemptible job exceeds its project's quota.
+    /// The members of a gang would not fit on an empty node together.
+    #[error(
+        "its {members} members start together, and the GPUs that they may use have room for {most} of {size} GPUs each: it \
+         could never start; ask for less with -g, submit fewer members, or leave --gang out"
+    )]
+    GangNeverFits {
+        /// Members of the gang.
+        members: NonZeroU32,
+        /// GPUs of a member.
+        size: Size,
+        /// Number of members that fit.
+        most: u32,
+    },
+    /// A member, or all of a gang, of the non-preemptible job exceeds its project's quota.
     #[error(
         "it is interactive and takes {size} GPUs, and its project's quota is {quota}: such a job stays within \
          the quota; ask for less, or let it be stopped for others with --preemptible"
     )]
     AboveQuota {
-        /// GPUs of a member.
-        size: Size,
+        /// GPUs of a member, or of all of a gang.
+        size: MilliGpus,
         /// Quota of its project.
         quota: MilliGpus,
     },

@@ -14,6 +14,7 @@ use super::project::{IdlePolicy, Project, ProjectAccount, ProjectRefusal, QueueK
 use super::refusal::JobRefusal;
 use super::user_slice::UserSlices;
 use crate::compute::Latency;
+use crate::cordon::Cordon;
 use crate::id::GpuUuid;
 
 /// Projects, jobs and bindings of one node. [`QuotaScheduler::decide`] makes the decisions.
@@ -85,6 +86,11 @@ impl QuotaScheduler {
     /// Sets the part of a GPU that is unavailable to jobs, and the latency targets of other slices there.
     pub fn set_outside(&mut self, gpu: GpuUuid, outside: MilliGpus, targets: Vec<Latency>) {
         self.pool.set_outside(gpu, outside, targets);
+    }
+
+    /// Sets or removes the cordon of a GPU.
+    pub fn set_cordon(&mut self, gpu: GpuUuid, cordon: Option<Cordon>) {
+        self.pool.set_cordon(gpu, cordon);
     }
 
     // Projects
@@ -205,7 +211,7 @@ impl QuotaScheduler {
     }
 
     /// The bound members of a job, stopping ones included.
-    pub fn members(&self, job: JobId) -> impl Iterator<Item = (MemberId, &Binding)> {
+    pub fn members(&self, job: JobId) -> impl Iterator<Item = (MemberId, &Binding)> + Clone {
         let (first, last) = (MemberId { job, index: 0 }, MemberId { job, index: u32::MAX });
         self.bindings.range(first..=last).map(|(member, binding)| (*member, binding))
     }
@@ -249,8 +255,12 @@ impl QuotaScheduler {
                 Err(JobRefusal::ScatteredGang { parallelism, completions })
             }
             () if size.gpus() > most => Err(JobRefusal::NeverFits { size, most }),
-            () if spec.is_non_preemptible() && size.total() > quota => {
-                Err(JobRefusal::AboveQuota { size, quota })
+            () if spec.is_gang() && self.most_mates(account, spec) < spec.completions.get() => {
+                let (members, most) = (spec.completions, self.most_mates(account, spec));
+                Err(JobRefusal::GangNeverFits { members, size, most })
+            }
+            () if spec.is_non_preemptible() && spec.shape().total() > quota => {
+                Err(JobRefusal::AboveQuota { size: spec.shape().total(), quota })
             }
             () => Ok(()),
         }
@@ -297,6 +307,7 @@ impl QuotaScheduler {
         self.release(member);
         let Some(job) = self.jobs.get_mut(&member.job) else { return true };
         job.parked.remove(&member.index);
+        job.recalled.remove(&member.index);
         match why {
             Exit::Completed => job.done += 1,
             Exit::Requeued => drop(job.again.insert(member.index)),
@@ -313,34 +324,19 @@ impl QuotaScheduler {
         true
     }
 
-    /// Adds a job to its project's queue if a member may start or return, and removes it otherwise.
+    /// Enters a job in its project's queue for the members that may start or return, and for no others.
     pub(super) fn update_queue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let (spec, waits) = (job.spec.clone(), job.next().is_some());
-        let key: QueueKey = (Reverse(spec.priority), id);
-        let shape = Self::shape_of(id, &spec);
-        let returning = self.returning(id);
-        let queue = &mut self.account_mut(&spec.project).queue;
-        queue.retain(|shape, _| shape.parked.is_none_or(|member| member.job != id));
-        queue.extend(
-            returning
-                .into_iter()
-                .map(|member| (JobShape { parked: Some(member), ..shape }, BTreeSet::from([key]))),
-        );
-        let keys = queue.entry(shape).or_default();
-        if waits {
-            keys.insert(key);
-        } else {
+        let (project, key): (_, QueueKey) = (job.spec.project.clone(), (Reverse(job.spec.priority), id));
+        let shapes = self.waiting_shapes(id);
+        let queue = &mut self.account_mut(&project).queue;
+        queue.retain(|_, keys| {
             keys.remove(&key);
+            !keys.is_empty()
+        });
+        for shape in shapes {
+            queue.entry(shape).or_default().insert(key);
         }
-        if keys.is_empty() {
-            queue.remove(&shape);
-        }
-    }
-
-    /// Shape of a job or of a user's request.
-    pub(super) fn shape_of(id: JobId, spec: &JobSpec) -> JobShape {
-        JobShape { request: id.is_request(), ..spec.shape() }
     }
 
     pub(super) fn account_mut(&mut self, name: &ProjectName) -> &mut ProjectAccount {

@@ -1,4 +1,4 @@
-//! Size that counts for a member of a new job, and the GPUs that could hold it.
+//! Size that counts for a member of a new job, and the GPUs that could hold it or its gang.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -52,5 +52,13 @@ impl QuotaScheduler {
             }
         }
         Ok(())
+    }
+
+    /// Number of a gang's members, at most all, that fit on the GPUs that its project may use.
+    pub(super) fn most_mates(&self, account: &ProjectAccount, spec: &JobSpec) -> u32 {
+        let affinity = account.project.affinity(spec.kind);
+        let (memory, latency) = (spec.shape().memory, spec.latency);
+        let reach = GpuConstraints { affinity, reserved: &[], latency, memory, only: None };
+        self.pool.unused().room_for(spec.size, &reach, spec.completions.get())
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the quota scheduler on a simulated node.
 
 mod forecast;
+mod gangs;
 mod oracle;
 mod parked;
 mod parts;
@@ -33,6 +34,7 @@ pub(super) fn islands(count: u32, size: u32) -> Vec<PoolGpu> {
         island: index / size,
         capacity: Bytes::mib(16 << 10),
         outside: MilliGpus::ZERO,
+        cordon: None,
         targets: Vec::new(),
     };
     (0..count * size).map(gpu).collect()
@@ -76,6 +78,7 @@ pub(super) struct World {
     pub(super) parks: bool,
     pub(super) stopped: Vec<String>,
     pub(super) unparked: Vec<String>,
+    pub(super) recalled: Vec<String>,
     pub(super) users: Vec<UserSlice>,
     pub(super) requests: Vec<UserRequest>,
 }
@@ -113,6 +116,7 @@ impl World {
             parks: false,
             stopped: Vec::new(),
             unparked: Vec::new(),
+            recalled: Vec::new(),
             users: Vec::new(),
             requests: Vec::new(),
         }
@@ -132,6 +136,7 @@ impl World {
     pub(super) fn settle(&mut self) -> usize {
         for round in 0..1000 {
             let actions = self.scheduler.decide();
+            self.check_gangs();
             assert_eq!(self.scheduler.decide(), [], "a decision was not the last one: {self:?}");
             if actions.is_empty() {
                 return round;
@@ -149,6 +154,9 @@ impl World {
             if let Action::Unpark { member } = one {
                 self.unparked.push(self.name(*member));
             }
+            if let Action::Recall { member, continues, .. } = one {
+                self.recall(*member, *continues);
+            }
             if let Action::Stop { member, .. } = one {
                 self.stopped.push(self.name(*member));
                 if !self.slow && self.end_user_slice(*member) {
@@ -158,6 +166,17 @@ impl World {
                     self.leave_gpus(*member);
                 }
             }
+        }
+    }
+
+    /// Carries out a recall: what is parked exits, and what runs is parked if it may be.
+    fn recall(&mut self, member: MemberId, continues: bool) {
+        self.recalled.push(self.name(member));
+        let is_parked = self.scheduler.is_parked(member);
+        match (is_parked || !self.slow, self.parks && continues) {
+            (true, true) => self.scheduler.member_parked(member),
+            (true, false) => drop(self.scheduler.member_exited(member, Exit::Requeued)),
+            (false, _) => {}
         }
     }
 

@@ -13,17 +13,18 @@ use crate::units::Bytes;
 
 impl Node {
     /// The GPUs as the quota scheduler uses them. Slices of pods, of other jobs than these members', and rotating ones are
-    /// unavailable, and so is a GPU that takes no slices. Users' slices are in [`Node::user_slices`].
+    /// unavailable, and so is a GPU that cannot be used. Users' slices are in [`Node::user_slices`].
     pub fn for_jobs(&self, members: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
         let gpu = |gpu: &super::Gpu| PoolGpu {
             index: gpu.index,
             uuid: gpu.uuid,
             island: gpu.island,
             capacity: gpu.capacity,
-            outside: match gpu.obstacle.as_ref().map(drop).or(self.cordons.get(&gpu.uuid).map(drop)) {
+            outside: match &gpu.obstacle {
                 Some(_) => MilliGpus::ONE,
                 None => self.outside(gpu.uuid, gpu.capacity, members),
             },
+            cordon: self.cordons.get(&gpu.uuid).cloned(),
             targets: {
                 let others = self.latencies(gpu.uuid).filter(|(slice, _)| !is_of(slice.job, members));
                 others.filter(|(slice, _)| !is_users(slice)).map(|(_, latency)| latency).collect()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a failed unwrap names its line
 
+mod gangs;
 mod node;
 mod parking;
 mod services;

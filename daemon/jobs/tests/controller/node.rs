@@ -13,6 +13,7 @@ use nix::unistd::{Pid, getegid, geteuid};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tranche_domain::compute::Priority;
+use tranche_domain::cordon::Cordon;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::jobs::{
     HostLimits, JobKind, JobSpec, JobState, JobTerms, JobView, LaunchSpec, MemberId, MilliGpus, PoolGpu,
@@ -47,6 +48,10 @@ pub(crate) struct TestSlices {
     conditions: Arc<Mutex<BTreeMap<JobCondition, String>>>,
     /// True if slices cannot be created.
     broken: Arc<AtomicBool>,
+    /// The slice that alone cannot be created, be parked or return, if it is not all of them.
+    obstinate: Arc<Mutex<Option<SliceName>>>,
+    /// Indices of cordoned GPUs.
+    cordoned: Arc<Mutex<BTreeSet<u32>>>,
     /// True if the driver reports no GPU.
     silent: Arc<AtomicBool>,
     clocks: Arc<Mutex<Ahead>>,
@@ -84,6 +89,7 @@ impl TestNode {
             island: 0,
             capacity: Bytes::mib(16 << 10),
             outside: MilliGpus::ZERO,
+            cordon: None,
             targets: Vec::new(),
         };
         let site = TestSlices {
@@ -92,6 +98,8 @@ impl TestNode {
             told: Arc::default(),
             conditions: Arc::default(),
             broken: Arc::default(),
+            obstinate: Arc::default(),
+            cordoned: Arc::default(),
             silent: Arc::default(),
             clocks: Arc::default(),
             idle: Arc::default(),
@@ -136,6 +144,21 @@ impl TestNode {
     /// Makes the creation of slices fail, or work again.
     pub(crate) fn break_down(&self, broken: bool) {
         self.site.broken.store(broken, Relaxed);
+    }
+
+    /// Restricts what fails to one slice.
+    pub(crate) fn only(&self, slice: &str) {
+        *self.site.obstinate.lock().unwrap() = Some(slice.parse().unwrap());
+    }
+
+    /// Cordons a GPU, or uncordons it.
+    pub(crate) fn cordon(&self, index: u32, cordoned: bool) {
+        let mut all = self.site.cordoned.lock().unwrap();
+        if cordoned {
+            all.insert(index)
+        } else {
+            all.remove(&index)
+        };
     }
 
     /// Makes the driver report no GPU, or all again.
@@ -224,6 +247,11 @@ impl TestNode {
 }
 
 impl TestSlices {
+    /// Tests if what fails fails for this slice.
+    fn fails(&self, slice: &SliceName) -> bool {
+        self.obstinate.lock().unwrap().as_ref().is_none_or(|only| only == slice)
+    }
+
     fn add_user_slice(&self, name: &str, project: Option<ProjectName>, gpu: usize) {
         let slice = UserSlice {
             name: name.parse().unwrap(),
@@ -240,7 +268,18 @@ impl TestSlices {
 
 impl JobSite for TestSlices {
     fn gpus(&self, _: &BTreeSet<MemberId>) -> Vec<PoolGpu> {
-        if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.clone() }
+        let cordoned = self.cordoned.lock().unwrap();
+        let cordon = |gpu: &PoolGpu| Cordon {
+            by_uid: 0,
+            since_unix_ms: 0,
+            reason: None,
+            told: format!("cordoned by root: fan {} is loud", gpu.index),
+        };
+        let gpu = |gpu: &PoolGpu| PoolGpu {
+            cordon: cordoned.contains(&gpu.index).then(|| cordon(gpu)),
+            ..gpu.clone()
+        };
+        if self.silent.load(Relaxed) { Vec::new() } else { self.gpus.iter().map(gpu).collect() }
     }
 
     fn user_demand(&self) -> UserDemand {
@@ -268,7 +307,9 @@ impl JobSite for TestSlices {
     fn open(&self, slice: &JobSlice, _: &JobSpec, _: &[GpuUuid], _: JobOwner) -> Result<(), String> {
         match self.open.lock().unwrap().entry(slice.name.clone()) {
             Entry::Occupied(_) => Err(format!("slice {} was there already", slice.name)),
-            Entry::Vacant(_) if self.broken.load(Relaxed) => Err("/run is full".into()),
+            Entry::Vacant(_) if self.broken.load(Relaxed) && self.fails(&slice.name) => {
+                Err("/run is full".into())
+            }
             Entry::Vacant(free) => {
                 free.insert(Some(slice.member));
                 Ok(())
@@ -297,7 +338,7 @@ impl JobSite for TestSlices {
 
     async fn park(&self, slice: &JobSlice) -> Result<(), String> {
         let mut parking = self.parking.lock().unwrap();
-        if let Some(why) = &parking.parking {
+        if let Some(why) = parking.parking.as_ref().filter(|_| self.fails(&slice.name)) {
             return Err(why.clone());
         }
         parking.parked.insert(slice.name.clone());
@@ -306,7 +347,8 @@ impl JobSite for TestSlices {
 
     async fn unpark(&self, slice: &JobSlice) -> Result<bool, UnparkFailure> {
         let mut parking = self.parking.lock().unwrap();
-        match parking.unparking.clone().filter(|_| parking.parked.contains(&slice.name)) {
+        let fails = parking.parked.contains(&slice.name) && self.fails(&slice.name);
+        match parking.unparking.clone().filter(|_| fails) {
             Some(why) => Err(why),
             None => Ok(parking.parked.remove(&slice.name)),
         }
@@ -416,6 +458,7 @@ pub(crate) struct Wish {
     pub(crate) after: Vec<String>,
     pub(crate) host: HostLimits,
     pub(crate) service: Option<ServiceSpec>,
+    pub(crate) gang: bool,
 }
 
 pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish {
@@ -434,6 +477,7 @@ pub(crate) fn wish(project: &str, name: &str, gpus: &str, script: &str) -> Wish 
         after: Vec::new(),
         host: HostLimits::default(),
         service: None,
+        gang: false,
     }
 }
 
@@ -457,7 +501,7 @@ impl From<Wish> for Submission {
                 parallelism: NonZeroU32::new(wish.parallelism).unwrap(),
                 completions: NonZeroU32::new(wish.completions).unwrap(),
                 latency: None,
-                gang: false,
+                gang: wish.gang,
                 service: wish.service,
             },
             launch: LaunchSpec {

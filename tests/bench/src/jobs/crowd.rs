@@ -107,6 +107,7 @@ pub(crate) fn gpus() -> Vec<PoolGpu> {
         island: index / (GPUS / 2),
         capacity: Bytes::mib(16 << 10),
         outside: MilliGpus::ZERO,
+        cordon: None,
         targets: Vec::new(),
     };
     (0..GPUS).map(gpu).collect()

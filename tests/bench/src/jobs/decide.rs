@@ -57,7 +57,7 @@ impl Game {
         for one in moves {
             match one {
                 Action::Start { member, .. } | Action::Unpark { member } => self.running.push(member),
-                Action::Stop { member, .. } => {
+                Action::Stop { member, .. } | Action::Recall { member, .. } => {
                     self.running.retain(|running| *running != member);
                     self.leaving.push(member);
                 }

@@ -1,6 +1,7 @@
 //! Jobs are submitted by one command, run in their turn in slices, and are adopted by the next daemon.
 
 mod full;
+mod gangs;
 mod idle;
 mod launcher;
 mod looks;
@@ -31,6 +32,7 @@ pub(crate) struct Job {
 
 #[derive(Debug, Deserialize)]
 struct Member {
+    state: String,
     gpus: BTreeSet<u32>,
     starts: u32,
     pid: Option<u32>,

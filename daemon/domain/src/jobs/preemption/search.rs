@@ -9,9 +9,8 @@ use crate::jobs::amount::MilliGpus;
 use crate::jobs::combinations::{choices, combinations, least_sets};
 use crate::jobs::job::MemberId;
 use crate::jobs::name::ProjectName;
-use crate::jobs::pool::{GpuConstraints, PoolEntry, PoolIndex};
+use crate::jobs::pool::{GpuConstraints, GpuPool, PoolEntry, PoolIndex};
 use crate::jobs::project::{Level, ProjectAccount};
-use crate::jobs::scheduler::QuotaScheduler;
 
 /// Maximum number of candidates on a GPU for an exact search.
 ///
@@ -32,22 +31,26 @@ pub(super) type Choice = (Rank, Vec<PoolIndex>, Vec<MemberId>);
 
 /// State of a search for members whose end makes room.
 pub(super) struct VictimSearch<'a> {
-    pub(super) scheduler: &'a QuotaScheduler,
+    pub(super) pool: &'a GpuPool,
     pub(super) preemptor: &'a Preemptor<'a>,
     pub(super) victims: Vec<Victim<'a>>,
+    /// Victims for mates of the member, which are not in the pool any more.
+    pub(super) taken: &'a [Victim<'a>],
 }
 
 impl<'a> VictimSearch<'a> {
     /// The best choice for a fraction of one GPU.
     pub(super) fn part(&self, reach: &GpuConstraints<'_>) -> Option<Choice> {
-        let indices = self.scheduler.pool.reachable(reach);
+        let indices = self.pool.reachable(reach);
         indices.filter_map(|(index, entry)| self.part_of(index, entry)).min()
     }
 
     fn part_of(&self, index: PoolIndex, entry: &PoolEntry) -> Option<Choice> {
         let part = self.preemptor.shape.size.of_each();
         let here: Vec<Victim<'a>> = self.on(index).collect();
-        let frees = |set: &[Victim<'a>]| entry.free_without(set.iter().map(Victim::of_each).sum()) >= part;
+        let frees = |set: &[Victim<'a>]| {
+            entry.free_without(set.iter().map(|victim| victim.part_of(index)).sum()) >= part
+        };
         let sets = candidate_sets(here, &frees).into_iter();
         let enough = sets.filter(|set| frees(set));
         enough.filter_map(|set| self.judge(set, alloc::vec![index])).min()
@@ -55,7 +58,7 @@ impl<'a> VictimSearch<'a> {
 
     /// The best choice of whole GPUs on one island.
     pub(super) fn whole(&self, reach: &GpuConstraints<'_>, count: usize) -> Option<Choice> {
-        let islands = self.scheduler.pool.islands(reach);
+        let islands = self.pool.islands(reach);
         islands.into_values().filter_map(|indices| self.whole_of(&indices, count)).min()
     }
 
@@ -103,16 +106,16 @@ impl<'a> VictimSearch<'a> {
 
     /// Tests if preempting all candidates on a GPU would empty it.
     fn can_clear(&self, index: PoolIndex) -> bool {
-        let freed: MilliGpus = self.on(index).map(|victim| victim.of_each()).sum();
-        self.scheduler.pool.entry(index).free_without(freed) == MilliGpus::ONE
+        let freed: MilliGpus = self.on(index).map(|victim| victim.part_of(index)).sum();
+        self.pool.entry(index).free_without(freed) == MilliGpus::ONE
     }
 
     fn on(&self, index: PoolIndex) -> impl Iterator<Item = Victim<'a>> {
-        self.victims.iter().filter(move |victim| victim.binding.indices.contains(&index)).copied()
+        self.victims.iter().filter(move |victim| victim.is_on(index)).copied()
     }
 
     fn on_any(&self, indices: &[PoolIndex]) -> Vec<Victim<'a>> {
-        let here = |victim: &&Victim<'a>| victim.binding.indices.iter().any(|index| indices.contains(index));
+        let here = |victim: &&Victim<'a>| indices.iter().any(|index| victim.is_on(*index));
         self.victims.iter().filter(here).copied().collect()
     }
 
@@ -123,13 +126,15 @@ impl<'a> VictimSearch<'a> {
         let highest = set.iter().map(|victim| victim.account.level()).max()?;
         let is_better = self.is_better(freed.own, &freed);
         let slices = set.iter().filter(|victim| victim.is_slice()).count();
+        let members = set.iter().map(|victim| victim.members().count()).sum();
         is_better
-            .then(|| (below, busy_total(set), total(set), set.len(), slices, Reverse(highest), newest(set)))
+            .then(|| (below, busy_total(set), total(set), members, slices, Reverse(highest), newest(set)))
     }
 
+    /// GPUs that the set and the victims for mates free.
     fn freed(&self, set: &[Victim<'a>]) -> Freed<'a> {
         let mut freed = Freed { own: MilliGpus::ZERO, others: BTreeMap::new() };
-        for victim in set {
+        for victim in self.taken.iter().chain(set) {
             let sum = match self.preemptor.is(victim.project()) {
                 true => &mut freed.own,
                 false => {

@@ -129,7 +129,9 @@ impl Sliced {
                 match action {
                     Action::Start { member, gpus } => self.start(member, &gpus),
                     Action::Stop { member, .. } => self.stop(member),
-                    Action::Unpark { member } => panic!("{member:?} was never parked"),
+                    Action::Unpark { member } | Action::Recall { member, .. } => {
+                        panic!("{member:?} was never parked, nor of a gang")
+                    }
                 }
             }
         }

@@ -248,14 +248,15 @@ impl World {
         let plan = self.scheduler.plan()?;
         let job = |member: &MemberId| &self.scheduler.jobs()[&member.job].spec;
         let taken: MilliGpus = plan.victims.iter().map(|victim| job(victim).size.total()).sum();
-        let own = &job(&plan.member).project;
+        let (first, _) = plan.members.first()?;
+        let own = &job(first).project;
         let below =
             self.scheduler.accounts.values().filter(|account| account.project.name != *own).any(|account| {
                 let its = plan.victims.iter().map(job).filter(|spec| spec.project == account.project.name);
                 let sum: MilliGpus = its.map(|spec| spec.size.total()).sum();
                 sum > MilliGpus::ZERO && account.used.less(sum) < account.project.quota
             });
-        Some((plan.member.job, taken.get(), plan.victims.len(), below))
+        Some((first.job, taken.get(), plan.victims.len(), below))
     }
 
     /// Binds one member at a time, and compares each choice with the oracle.
@@ -278,10 +279,13 @@ impl World {
     }
 
     /// Ends one member after the other until no job is left.
-    fn run_to_the_end(&mut self) {
+    pub(super) fn run_to_the_end(&mut self) {
         self.slow = false;
         let gpus: Vec<GpuUuid> = self.scheduler.pool().gpus().map(|gpu| gpu.uuid).collect();
-        gpus.into_iter().for_each(|gpu| self.scheduler.set_outside(gpu, MilliGpus::ZERO, Vec::new()));
+        for gpu in gpus {
+            self.scheduler.set_outside(gpu, MilliGpus::ZERO, Vec::new());
+            self.scheduler.set_cordon(gpu, None);
+        }
         let suspended: Vec<JobId> = self.scheduler.jobs().keys().copied().collect();
         suspended.into_iter().for_each(|job| drop(self.scheduler.suspend(job, false)));
         let stopping = |world: &Self| {
@@ -325,7 +329,7 @@ proptest! {
 
     #[test]
     fn equal_events_give_equal_actions(world in world(), events in events(SIZES, 30)) {
-        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, parks: false, stopped: Vec::new(), unparked: Vec::new(), users: Vec::new(), requests: Vec::new() };
+        let mut twin = World { scheduler: world.scheduler.clone(), slow: false, parks: false, stopped: Vec::new(), unparked: Vec::new(), recalled: Vec::new(), users: Vec::new(), requests: Vec::new() };
         let mut world = world;
         for (at, event) in events.iter().enumerate() {
             world.apply_event(at, event);
@@ -360,9 +364,9 @@ proptest! {
 }
 
 /// Tests if the quota or weight of a job's project permits it to start.
-fn can_run(scheduler: &QuotaScheduler, job: &crate::jobs::Job) -> bool {
+pub(super) fn can_run(scheduler: &QuotaScheduler, job: &crate::jobs::Job) -> bool {
     let project = scheduler.project(&job.spec.project).unwrap();
-    job.spec.size.total() <= project.quota
+    job.spec.shape().total() <= project.quota
         || !job.spec.is_non_preemptible() && project.weight() > MilliGpus::ZERO
 }
 
