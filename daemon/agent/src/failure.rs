@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tranche_domain::access::Denied;
 use tranche_domain::id::{HostPid, SliceName};
@@ -149,7 +150,9 @@ fn refusal_code(refusal: &Refusal) -> Code {
         },
         Refusal::CannotGrow { .. } | Refusal::Latency { .. } => Code::ResourceExhausted,
         Refusal::NoHostMemory { .. } | Refusal::NoRoomToReturn { .. } => Code::ResourceExhausted,
-        Refusal::NoRotation => Code::FailedPrecondition,
+        Refusal::NoRotation | Refusal::CordonedToReturn { .. } | Refusal::ObstacleToReturn { .. } => {
+            Code::FailedPrecondition
+        }
         Refusal::Parked { .. } | Refusal::NotParked(_) | Refusal::ParkOfJob(_) => Code::FailedPrecondition,
         Refusal::Exists(_) => Code::AlreadyExists,
         Refusal::Unknown(_) => Code::NotFound,
@@ -194,7 +197,11 @@ const fn desk_code(error: &JobsError) -> Code {
 
 impl From<RequestFailure> for Status {
     fn from(failure: RequestFailure) -> Self {
-        Self::new(failure.code(), failure.to_string())
+        let mut status = Self::new(failure.code(), failure.to_string());
+        if matches!(&failure, RequestFailure::Refused(refusal) if refusal.may_pass()) {
+            status.metadata_mut().insert(tranche_rpc::MAY_PASS, MetadataValue::from_static("1"));
+        }
+        status
     }
 }
 

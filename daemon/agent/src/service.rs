@@ -31,6 +31,7 @@ mod creation;
 mod event_stream;
 mod gpus;
 mod parking;
+mod waiting;
 
 /// Implementation of the service.
 pub(crate) struct NodeService(pub(crate) Arc<Agent>);

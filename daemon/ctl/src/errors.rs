@@ -218,6 +218,12 @@ impl Failure {
         matches!(self, Self::Refused(status) if status.code() == Code::ResourceExhausted)
     }
 
+    /// Tests if the same request can succeed later, so that it is worth a wait.
+    pub fn may_pass(&self) -> bool {
+        let is_marked = |status: &Status| status.metadata().contains_key(tranche_rpc::MAY_PASS);
+        self.is_no_room() || matches!(self, Self::Refused(status) if is_marked(status))
+    }
+
     /// Tests if the error is printed already.
     pub fn is_told(&self) -> bool {
         matches!(self, Self::Unwell(_) | Self::Setup(SetupError::StepsLeft(_)))

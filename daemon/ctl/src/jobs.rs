@@ -36,6 +36,7 @@ use crate::cli::{
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
+use crate::listing::canvas;
 use crate::terminal::Canvas;
 use crate::when::Clock;
 use crate::{out, run};
@@ -134,17 +135,11 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
             (Some(ListForm::Json), true) => out::json_line(&listing.selected(&args.listing)?.views())?,
             (Some(ListForm::Csv | ListForm::Name), true) => listing.print(&args.listing)?,
             (None | Some(ListForm::Wide), true) => {
-                out::page_after(before, &listing.selected(&args.listing)?.page(canvas(args)))?;
+                out::page_after(before, &listing.selected(&args.listing)?.page(canvas(&args.listing)))?;
             }
         }
         std::thread::sleep(LOOK);
     }
-}
-
-/// Canvas of a list that is repeated.
-fn canvas(args: &ListArgs) -> Canvas {
-    let canvas = Canvas::of_stdout();
-    if args.listing.form() == Some(ListForm::Wide) { Canvas { width: None, ..canvas } } else { canvas }
 }
 
 /// Shows a job in detail.

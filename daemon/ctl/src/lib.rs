@@ -30,6 +30,7 @@ pub mod table;
 pub mod terminal;
 pub mod top;
 pub mod users;
+pub mod waiting;
 pub mod when;
 
 use std::env;

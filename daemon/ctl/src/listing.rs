@@ -59,8 +59,7 @@ impl<T: Serialize> Listing<T> {
             Some(ListForm::Json) => out::json(&listing.views()),
             Some(ListForm::Csv) => out::print_whole(&listing.csv()),
             Some(ListForm::Name) => out::print_whole(&listing.names()),
-            Some(ListForm::Wide) => out::page(&listing.page(Canvas { width: None, ..Canvas::of_stdout() })),
-            None => out::page(&listing.page(Canvas::of_stdout())),
+            Some(ListForm::Wide) | None => out::page(&listing.page(canvas(args))),
         }
     }
 
@@ -121,6 +120,12 @@ impl<T> Entry<T> {
         let mut values = self.traits.iter().filter(|(key, _)| *key == filter.key);
         values.any(|(_, value)| value.eq_ignore_ascii_case(&filter.value))
     }
+}
+
+/// Bounds of a list's table: those of the terminal, or none in the wide form.
+pub fn canvas(args: &ListingArgs) -> Canvas {
+    let canvas = Canvas::of_stdout();
+    if args.form() == Some(ListForm::Wide) { Canvas { width: None, ..canvas } } else { canvas }
 }
 
 /// A field of CSV, in quotes where it needs them.

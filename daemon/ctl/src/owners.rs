@@ -37,6 +37,11 @@ impl Owners {
         self.names.of(slice.owner_uid)
     }
 
+    /// Name of a user.
+    pub fn name(&self, uid: u32) -> String {
+        self.names.of(uid)
+    }
+
     /// Project and job of a slice, or the project alone.
     pub fn purpose(&self, slice: &SliceView) -> Option<String> {
         let project = || slice.project.as_ref().map(ToString::to_string);

@@ -34,7 +34,12 @@ fn holders(node: &NodeView, gpus: &[GpuSelector], owners: &Owners) -> Option<Str
         slice.parked.is_none()
             && (gpus.is_empty() || parts.any(|part| gpus.iter().any(|gpu| is_on(part, gpu))))
     };
-    let mut slices: Vec<_> = node.slices.iter().filter(concerns).collect();
+    in_use_by(node.slices.iter().filter(concerns).collect(), owners)
+        .map(|holders| format!("{holders}; `tranche smi` shows all"))
+}
+
+/// Slices that have room, in words; the largest first. `None` without any.
+pub fn in_use_by(mut slices: Vec<&SliceView>, owners: &Owners) -> Option<String> {
     let memory = |slice: &SliceView| slice.devices.iter().map(|part| part.cap).max();
     slices.sort_by_key(|slice| Reverse((slice.devices.len(), memory(slice))));
     let named = slices
@@ -46,7 +51,7 @@ fn holders(node: &NodeView, gpus: &[GpuSelector], owners: &Owners) -> Option<Str
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    (!slices.is_empty()).then(|| format!("in use by {named}{more}; `tranche smi` shows all"))
+    (!slices.is_empty()).then(|| format!("in use by {named}{more}"))
 }
 
 fn is_on(part: &SliceDeviceView, gpu: &GpuSelector) -> bool {

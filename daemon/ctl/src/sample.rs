@@ -166,6 +166,9 @@ pub(crate) fn node() -> NodeView {
             reason: "no GPU has 26008 MiB free; GPU 0 has 6502 MiB".into(),
             since_unix_ms: 1_767_323_045_000,
             pid: HostPid::new(555),
+            uid: Some(1000),
+            returns: false,
+            holders: Vec::new(),
         }],
         notes: vec!["the state file was corrupt and is kept as state.json.bad".into()],
     }

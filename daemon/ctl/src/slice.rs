@@ -4,6 +4,7 @@ mod listing;
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::SystemTime;
 
 use serde_json::json;
 use tranche_domain::compute::Priority;
@@ -14,14 +15,17 @@ use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
 use crate::cli::{
-    CreateArgs, DeleteArgs, LabelArgs, ListingArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand,
+    CreateArgs, DeleteArgs, LabelArgs, ListForm, ListingArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand,
     UnparkArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
+use crate::listing::canvas;
 use crate::out;
 use crate::owners::Owners;
 use crate::room;
+use crate::table::Page;
+use crate::waiting;
 use crate::when::{self, Clock};
 
 /// Carries out a command with the daemon at `socket`.
@@ -133,9 +137,18 @@ fn terms(slice: &SliceView) -> Vec<String> {
 }
 
 fn list(daemon: &mut Daemon, args: &ListingArgs) -> Result<(), Failure> {
-    let slices = daemon.snapshot()?.slices;
-    let owners = Owners::of(daemon, &slices);
-    listing::of(slices, &owners).print(args)
+    let node = daemon.snapshot()?;
+    let owners = Owners::of(daemon, &node.slices);
+    let waiting = waiting::requests(&node, &owners, SystemTime::now());
+    listing::of(node.slices, &owners).print(args)?;
+    // Requests are no slices: filters do not select them, and programs that read the list expect none.
+    let is_for_people = matches!(args.form(), None | Some(ListForm::Wide));
+    if waiting.1.is_empty() || !is_for_people || !args.filter.is_empty() {
+        return Ok(());
+    }
+    let mut page = Page::on(canvas(args));
+    page.table(&waiting.0, &waiting.1);
+    out::page(&page)
 }
 
 fn show(daemon: &mut Daemon, args: ShowArgs, clock: Clock) -> Result<(), Failure> {

@@ -312,7 +312,7 @@ pub struct ProcessView {
 /// A request that waits for room.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingView {
-    /// Requested name, if any.
+    /// Requested name, or that of a parked slice that is to return, if any.
     pub name: Option<SliceName>,
     /// Share that was requested.
     pub share: Share,
@@ -322,4 +322,13 @@ pub struct WaitingView {
     pub since_unix_ms: u64,
     /// Pid of the requester.
     pub pid: HostPid,
+    /// Uid of the requester; `None` from an earlier release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// True if a parked slice is to return, and no slice to be created.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub returns: bool,
+    /// Slices that have the room, on the GPUs that may be used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<SliceName>,
 }

@@ -102,11 +102,11 @@ impl Gatherer<'_> {
         }
     }
 
-    fn pending_request(&self, request: &WaitingView) -> PendingRow {
+    fn pending_request(&mut self, request: &WaitingView) -> PendingRow {
         PendingRow {
             project: None,
             name: request.name.as_ref().map_or_else(|| "a slice".into(), ToString::to_string),
-            user: None,
+            user: request.uid.map(|uid| self.names.of(uid)),
             share: request.share.to_string(),
             waiting_ms: self.since(request.since_unix_ms),
             reason: request.reason.clone(),

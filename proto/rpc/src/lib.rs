@@ -19,6 +19,9 @@ pub use client::{Daemon, DaemonError};
 pub use connect::{ConnectError, OPERATORS, connect, connect_to_jobs};
 pub use jobs::{JobListing, ProjectWish};
 
+/// Key of a status's metadata: the same request can succeed later without a change to it.
+pub const MAY_PASS: &str = "tranche-may-pass";
+
 /// The generated messages and services of `tranche.v1`.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 pub mod v1 {

@@ -44,5 +44,5 @@ mirror! {
 
     view::ProcessView = v1::ProcessView { pid, inner_pid, command; used: used_bytes }
 
-    view::WaitingView = v1::WaitingView { name, share, reason, since_unix_ms, pid }
+    view::WaitingView = v1::WaitingView { name, share, reason, since_unix_ms, pid, uid, returns, holders }
 }

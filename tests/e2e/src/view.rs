@@ -181,4 +181,13 @@ pub struct WaitingView {
     pub name: Option<String>,
     /// Reason for which it waits, as a sentence.
     pub reason: String,
+    /// Uid of the requester.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// True if a parked slice is to return.
+    #[serde(default)]
+    pub returns: bool,
+    /// Slices that have the room.
+    #[serde(default)]
+    pub holders: Vec<String>,
 }

@@ -7,12 +7,13 @@ use tokio::time::{Instant, timeout_at};
 use tranche_domain::node::Refusal;
 use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::Slice;
-use tranche_linux::clock::now_unix_ms;
 
 use crate::access::Caller;
 use crate::agent::Agent;
 use crate::failure::RequestFailure;
-use crate::queue::{QueueTicket, Waiter};
+use crate::queue::Awaited;
+
+use super::waiting::InLine;
 
 /// Creates a slice at once, or waits for capacity. A client that disconnects drops this future and its entry in the
 /// queue.
@@ -30,7 +31,8 @@ pub(super) async fn create(
     };
     let begun = Instant::now();
     let mut room = agent.room.subscribe();
-    let (place, pid) = (InLine::join(agent, wanted, caller)?, caller.process()?.pid);
+    let place = InLine::join(agent, Awaited::Creation(wanted.clone().into()), caller)?;
+    let pid = caller.process()?.pid;
     tracing::info!(share = %wanted.share, %pid, %refusal, "waits for room");
     let mut last = refusal;
     loop {
@@ -68,38 +70,4 @@ fn with_project(
 ) -> Result<SliceRequest, RequestFailure> {
     let project = agent.core().claims.project_for(caller.requester(), wanted.project.as_ref())?;
     Ok(SliceRequest { project, ..wanted.clone() })
-}
-
-/// Entry in the admission queue, removed when dropped.
-struct InLine<'a> {
-    agent: &'a Agent,
-    ticket: QueueTicket,
-}
-
-impl<'a> InLine<'a> {
-    fn join(agent: &'a Agent, wanted: &SliceRequest, caller: &Caller) -> Result<Self, RequestFailure> {
-        let waiter = Waiter { requester: caller.requester(), pid: caller.process()?.pid };
-        let mut core = agent.core();
-        agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
-        let ticket = core.waiting.join(wanted.clone(), waiter, now_unix_ms());
-        drop(core);
-        agent.demand_changed();
-        Ok(Self { agent, ticket })
-    }
-
-    fn is_granted(&self) -> bool {
-        self.agent.core().waiting.granted(self.ticket).is_some()
-    }
-
-    fn is_first_to_fit(&self) -> bool {
-        let core = self.agent.core();
-        core.waiting.is_first_to_fit(self.ticket, &core.node)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.agent.core().waiting.leave(self.ticket);
-        self.agent.demand_changed();
-    }
 }

@@ -109,7 +109,7 @@ fn request(args: &RunArgs) -> SliceRequest {
 /// Creates the slice; prints the reason if it has to wait.
 fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Result<SliceName, Failure> {
     let created = match daemon.create(request, Duration::ZERO) {
-        Err(refusal) if refusal.is_no_room() && !wait.is_zero() => {
+        Err(refusal) if refusal.may_pass() && !wait.is_zero() => {
             let refusal = crate::out::visible_lines(&refusal.to_string());
             eprintln!("tranche run: waiting up to {} for room: {refusal}", humantime::format_duration(wait));
             daemon.create(request, wait)

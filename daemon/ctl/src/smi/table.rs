@@ -10,9 +10,9 @@ use super::parts::by_gpu;
 use crate::owners::Owners;
 use crate::table::{Cell, Column, Page, Section, Tint, or_dash};
 use crate::terminal::Canvas;
+use crate::waiting;
 use crate::when::{self, Clock};
 
-mod waiting;
 mod who;
 
 /// Context of the display.
@@ -38,7 +38,7 @@ pub(super) fn render(node: &NodeView, onlooker: &Onlooker<'_>) -> Page {
     section(&mut page, slices(node, onlooker.owners));
     section(&mut page, who::pods(node));
     section(&mut page, who::processes(node));
-    section(&mut page, waiting::requests(node, onlooker.now));
+    section(&mut page, waiting::requests(node, onlooker.owners, onlooker.now));
     remarks(node).iter().for_each(|remark| page.line(remark));
     page
 }

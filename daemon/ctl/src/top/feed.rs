@@ -102,10 +102,10 @@ impl Feed {
     }
 }
 
-/// Uid of the process behind a request; `None` if it has ended.
+/// Uid of a requester. With an earlier release of the daemon that of its process; `None` if that has ended.
 fn requester(request: &WaitingView) -> Option<(HostPid, u32)> {
-    let process = fs::metadata(format!("/proc/{}", request.pid)).ok()?;
-    Some((request.pid, process.uid()))
+    let of_process = || Some(fs::metadata(format!("/proc/{}", request.pid)).ok()?.uid());
+    Some((request.pid, request.uid.or_else(of_process)?))
 }
 
 /// The error without the advice that follows it.

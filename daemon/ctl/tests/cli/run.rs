@@ -206,3 +206,15 @@ fn full_node_is_awaited_and_its_reason_printed() {
     });
     assert_eq!(waits.collect::<Vec<_>>(), [0, 90_000]);
 }
+
+#[test]
+fn cordon_is_awaited_as_the_daemon_marks_it() {
+    let mut refusal = Status::failed_precondition("GPU 0 is cordoned");
+    let refused = ["run", "-g", "0.5", "--gpu", "0", "--wait", "1m", "true"];
+    let unmarked = refusal.clone();
+    let daemon = Daemon::answering(|answers| answers.first_refusals.push(unmarked));
+    ending(&daemon.socket(), &refused).refused(1, &["is cordoned"]);
+    refusal.metadata_mut().insert(tranche_rpc::MAY_PASS, "1".parse().unwrap());
+    let daemon = Daemon::answering(|answers| answers.first_refusals.push(refusal));
+    assert_eq!(ending(&daemon.socket(), &refused).status, Some(0));
+}

@@ -3,10 +3,12 @@
 //! Law: the memory and compute of a slice are free for others only while none of its processes can hold device memory,
 //! and they are committed again before the first of them is restored.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::{Gpu, Node, Refusal};
-use crate::id::SliceName;
+use crate::id::{GpuUuid, SliceName};
 use crate::park::{Park, ParkStage};
 use crate::slice::{Part, Slice};
 use crate::units::{Bytes, Permille};
@@ -47,14 +49,27 @@ impl Node {
         self.set_park(name, Some(Park { stage: ParkStage::Parked, ..park }))
     }
 
+    /// Checks whether a parked slice could come back now, without a change.
+    pub fn check_return(&self, name: &SliceName) -> Result<(), Refusal> {
+        let slice = self.slice(name)?;
+        match slice.parked {
+            None => Err(Refusal::NotParked(name.clone())),
+            Some(Park { stage: ParkStage::Parked, .. }) => self.room_to_return(slice),
+            Some(Park { stage, .. }) => Err(Refusal::Parked { name: name.clone(), stage }),
+        }
+    }
+
+    /// Slices that hold a part of one of these GPUs.
+    pub fn holders(&self, gpus: &[GpuUuid]) -> Vec<SliceName> {
+        let here = self.slices.values().filter(|slice| !slice.is_away());
+        let here = here.filter(|slice| gpus.iter().any(|gpu| slice.part_of(*gpu).is_some()));
+        here.map(|slice| slice.name.clone()).collect()
+    }
+
     /// Commits the slice's part of its GPUs again, before the first of its processes is restored.
     pub fn begin_unparking(&mut self, name: &SliceName) -> Result<(), Refusal> {
-        let slice = self.slice(name)?;
-        let park = slice.parked.ok_or_else(|| Refusal::NotParked(name.clone()))?;
-        match park.stage {
-            ParkStage::Parked => self.room_to_return(slice)?,
-            stage => return Err(Refusal::Parked { name: name.clone(), stage }),
-        }
+        self.check_return(name)?;
+        let park = self.slice(name)?.parked.ok_or_else(|| Refusal::NotParked(name.clone()))?;
         self.set_park(name, Some(Park { stage: ParkStage::Unparking, ..park }))
     }
 
@@ -97,13 +112,17 @@ impl Node {
             let Some(room) = known.map(room) else {
                 return Err(Refusal::Stranded { name, gpu: *gpu, reason: "is not on this node any more" });
             };
-            if room.obstacle.is_some() || room.cordon.is_some() {
-                return Err(Refusal::Stranded { name, gpu: *gpu, reason: "takes no slices at present" });
+            let index = room.index;
+            if let Some(reason) = room.obstacle {
+                return Err(Refusal::ObstacleToReturn { name, index, reason });
+            }
+            if let Some(cordon) = room.cordon {
+                return Err(Refusal::CordonedToReturn { name, index, cordon: Box::new(cordon) });
             }
             if room.free < *cap || room.free_compute < slice.compute {
                 return Err(Refusal::NoRoomToReturn {
                     name,
-                    index: room.index,
+                    index,
                     memory: *cap,
                     compute: slice.compute,
                     free: room.free,

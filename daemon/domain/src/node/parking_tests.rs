@@ -33,7 +33,9 @@ fn parked_slice_leaves_its_part_to_others_and_returns_when_it_is_free() {
     let day = node.create(&request("0.6"), ORIGIN).unwrap().name.clone();
     let refused = node.begin_unparking(&night);
     assert!(matches!(refused, Err(Refusal::NoRoomToReturn { .. })), "{refused:?}");
-    assert!(refused.unwrap_err().may_pass());
+    let refused = refused.unwrap_err();
+    assert!(refused.may_pass() && refused.is_want_of_room());
+    assert_eq!(node.holders(&[gpu]).first(), Some(&day));
     node.delete(&day).unwrap();
     node.begin_unparking(&night).unwrap();
     assert_eq!(node.committed(gpu), committed, "before the first process is restored");
@@ -76,7 +78,17 @@ fn parked_slice_is_not_resized_and_not_placed_on_a_cordoned_gpu() {
     assert!(matches!(node.resize(&slice, larger), Err(Refusal::Parked { .. })));
     let cordon = Cordon { by_uid: 0, since_unix_ms: 1, reason: None, told: "cordoned".into() };
     node.cordon(&[GpuSelector::Index(0)], &cordon).unwrap();
-    assert!(matches!(node.begin_unparking(&slice), Err(Refusal::Stranded { .. })));
+    let refused = node.begin_unparking(&slice).unwrap_err();
+    assert!(matches!(refused, Refusal::CordonedToReturn { index: 0, .. }), "{refused:?}");
+    assert!(refused.may_pass() && !refused.is_want_of_room());
+    let obstacle = Some("its memory fails".into());
+    node.set_obstacle(node.gpus()[0].uuid, obstacle);
+    let refused = node.check_return(&slice).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::ObstacleToReturn { index: 0, reason, .. } if reason == "its memory fails")
+    );
+    assert!(!refused.may_pass());
+    node.set_obstacle(node.gpus()[0].uuid, None);
     node.uncordon(&[GpuSelector::Index(0)]).unwrap();
     assert!(node.begin_unparking(&slice).is_ok());
 }

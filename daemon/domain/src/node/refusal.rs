@@ -1,6 +1,10 @@
 //! Reasons for rejecting changes to a node.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+
 use crate::compute::Latency;
+use crate::cordon::Cordon;
 use crate::id::{GpuUuid, SliceName};
 use crate::overcommit::Overcommit;
 use crate::park::ParkStage;
@@ -132,6 +136,29 @@ pub enum Refusal {
         /// Free compute of the GPU.
         free_compute: Permille,
     },
+    /// A GPU that a parked slice needs is cordoned.
+    #[error(
+        "slice {name} cannot come back: GPU {index} takes no further slices: it is {cordon}; `tranche gpu uncordon {index}` \
+         ends that, or wait with --wait"
+    )]
+    CordonedToReturn {
+        /// Name of the slice.
+        name: SliceName,
+        /// NVML index of the GPU.
+        index: u32,
+        /// The cordon in force.
+        cordon: Box<Cordon>,
+    },
+    /// A GPU that a parked slice needs takes no slices.
+    #[error("slice {name} cannot come back: GPU {index} takes no slices: {reason}")]
+    ObstacleToReturn {
+        /// Name of the slice.
+        name: SliceName,
+        /// NVML index of the GPU.
+        index: u32,
+        /// Obstacle of the GPU, as a clause.
+        reason: String,
+    },
     /// No slice rotates on this node.
     #[error(
         "slices of this node do not rotate: `memory_overcommit` in its configuration is 1; leave out --rotate, or have \
@@ -171,8 +198,18 @@ impl Refusal {
                 _ => false,
             },
             Self::Latency { .. } => true,
-            Self::NoRoomToReturn { .. } => true,
+            Self::NoRoomToReturn { .. } | Self::CordonedToReturn { .. } => true,
             _ => false,
         }
+    }
+
+    /// Tests if the reason is that others have the room.
+    pub const fn is_want_of_room(&self) -> bool {
+        matches!(
+            self,
+            Self::Unplaceable(Unplaceable::NoRoom { .. })
+                | Self::NoRoomToRotate { why: Unplaceable::NoRoom { .. }, .. }
+                | Self::NoRoomToReturn { .. }
+        )
     }
 }

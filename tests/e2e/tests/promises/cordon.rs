@@ -73,6 +73,16 @@ fn request_waits_for_the_end_of_a_cordon() {
     node.tranche(&["gpu", "uncordon", GPU]).success();
     late.end().success();
     node.tranche(&["slice", "show", "late"]).success();
+
+    node.tranche(&["gpu", "cordon", GPU, "--reason", "its fan is loud"]).success();
+    let options = ["run", "-g", "0.3", "--gpu", GPU, "--wait", "1m", "--", "true"];
+    let run = Process::start(node.command(node.stage().command()).args(options));
+    eventually("the program waits, too", || match node.smi().waiting.as_slice() {
+        [_] => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    node.tranche(&["gpu", "uncordon", GPU]).success();
+    run.end().success();
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Table of the requests that wait for room.
+
+use std::time::SystemTime;
+
+use tranche_domain::view::{NodeView, WaitingView};
+
+use crate::owners::Owners;
+use crate::room;
+use crate::table::{Cell, Column, Section, or_dash};
+use crate::when;
+
+/// Requests that wait, oldest first.
+pub fn requests(node: &NodeView, owners: &Owners, now: SystemTime) -> Section {
+    const COLUMNS: [Column; 6] = [
+        Column::left("Waiting").cut(12),
+        Column::left("User").cut(8).drop(1),
+        Column::right("Share"),
+        Column::right("PID"),
+        Column::right("Since"),
+        Column::prose("For what"),
+    ];
+    (COLUMNS.to_vec(), node.waiting.iter().map(|request| row(node, request, owners, now)).collect())
+}
+
+fn row(node: &NodeView, request: &WaitingView, owners: &Owners, now: SystemTime) -> Vec<Cell> {
+    vec![
+        or_dash(request.name.as_ref()).into(),
+        or_dash(request.uid.map(|uid| owners.name(uid))).into(),
+        request.share.to_string().into(),
+        request.pid.to_string().into(),
+        when::short(when::since(request.since_unix_ms, now)).into(),
+        reason(node, request, owners).into(),
+    ]
+}
+
+/// Reason of the daemon, with the slices that have the room.
+fn reason(node: &NodeView, request: &WaitingView, owners: &Owners) -> String {
+    let holders = node.slices.iter().filter(|slice| request.holders.contains(&slice.name)).collect();
+    match room::in_use_by(holders, owners) {
+        Some(holders) => format!("{}; {holders}", request.reason),
+        None => request.reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn reason_names_the_holders_of_the_room() {
+        let (node, owners) = (sample::node(), sample::owners());
+        let request = &node.waiting[0];
+        assert_eq!(reason(&node, request, &owners), request.reason);
+        let held = WaitingView { holders: vec!["frac03".parse().unwrap()], ..request.clone() };
+        let expected = format!("{}; in use by frac03 (0.3 of ann)", request.reason);
+        assert_eq!(reason(&node, &held, &owners), expected);
+    }
+
+    #[test]
+    fn requester_is_named() {
+        let (_, rows) = requests(&sample::node(), &sample::owners(), SystemTime::UNIX_EPOCH);
+        assert_eq!(rows[0].iter().take(3).map(Cell::text).collect::<Vec<_>>(), ["-", "ann", "0.8"]);
+    }
+}
