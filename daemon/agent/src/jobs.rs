@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserSlice};
 use tranche_domain::node::Refusal;
@@ -19,7 +19,6 @@ use tranche_jobs::{
     OpenError, Preemption, Retention, SliceUse, UnparkFailure, UserDemand, What,
 };
 
-use crate::access::actor_of;
 use crate::agent::{Agent, Core};
 use crate::failure::RequestFailure;
 use crate::sockets::job_runner_beside;
@@ -230,9 +229,10 @@ impl JobSite for Hands {
         let name = &slice.name;
         // Repeated until all processes have ended, however long the driver takes to release their memory.
         loop {
-            let owner = owner(&self.agent.core(), slice);
-            let Some(owner) = owner else { return };
-            match self.agent.end(name, true, actor_of(owner)).await {
+            if owner(&self.agent.core(), slice).is_none() {
+                return;
+            }
+            match self.agent.end(name, true, Instigator::rule(EventCause::JobEnd)).await {
                 Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
                 Err(failure) => {
                     tracing::warn!(slice = %name, %failure, "the slice of a job does not end");

@@ -10,7 +10,7 @@
 mod host;
 mod passage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -98,6 +98,8 @@ pub(crate) struct Parking {
     moving: Mutex<BTreeSet<SliceName>>,
     /// Slices of which processes are about to be ended.
     ending: Mutex<BTreeSet<SliceName>>,
+    /// Slices that have left for others since the daemon started, with their times of creation.
+    rotated: Mutex<BTreeMap<SliceName, u64>>,
     terms: Mutex<ParkTerms>,
 }
 
@@ -141,7 +143,8 @@ impl Parking {
     /// No worker yet; one is started at the first request.
     pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf, terms: ParkTerms) -> Self {
         let (worker, moving, ending) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { bounds: (runtime, job_runner), worker, moving, ending, terms: Mutex::new(terms) }
+        let (rotated, terms) = (Mutex::default(), Mutex::new(terms));
+        Self { bounds: (runtime, job_runner), worker, moving, ending, rotated, terms }
     }
 
     pub(crate) fn terms(&self) -> ParkTerms {
@@ -171,6 +174,11 @@ impl Parking {
             return Err(ParkFailure::InProgress(name.clone()));
         }
         Ok(Moving { parking: self, name: name.clone() })
+    }
+
+    /// Notes that a slice has left for others; true if it has not before.
+    pub(crate) fn begins_to_rotate(&self, name: &SliceName, created_unix_ms: u64) -> bool {
+        locked(&self.rotated).insert(name.clone(), created_unix_ms) != Some(created_unix_ms)
     }
 
     /// Slices of which processes are about to be ended.

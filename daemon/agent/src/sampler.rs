@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
-use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::view::ComputeState;
 use tranche_inventory::ProcessUtilization;
@@ -137,7 +137,8 @@ fn record_killed(agent: &Agent, name: &SliceName, pid: HostPid, over_for: Durati
     let subject = ConditionSubject::Process(name.clone(), pid);
     agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
     let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
-    agent.telemetry.events.record(Happening::new(EventKind::Killed, detail).of(name).by(pid));
+    let killed = Happening::new(EventKind::Killed, detail).of(name).by(pid);
+    agent.telemetry.events.record(killed.caused_by(EventCause::OverCap));
 }
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.

@@ -53,14 +53,17 @@ fn line(event: &Event, clock: Clock) -> String {
     let whom: String = [slice, pid, gpu].into_iter().flatten().collect();
     // An older daemon may have stored untrusted text without escaping it.
     let evidence = visible(&event.evidence);
-    let actor = event.actor.as_ref().map(|actor| format!(" [by {}]", visible(&actor.to_string())));
-    format!("{when} {:<7} {:<17}{whom}: {evidence}{}", event.severity, event.kind, actor.unwrap_or_default())
+    let actor = event.actor.as_ref().map(|actor| format!("by {}", visible(&actor.to_string())));
+    let cause = event.cause.as_ref().map(|cause| format!("rule {}", visible(cause.as_str())));
+    let origin: Vec<String> = cause.into_iter().chain(actor).collect();
+    let origin = if origin.is_empty() { String::new() } else { format!(" [{}]", origin.join(", ")) };
+    format!("{when} {:<7} {:<17}{whom}: {evidence}{origin}", event.severity, event.kind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::event::{EventHistory, EventKind, Happening};
+    use tranche_domain::event::{Actor, EventCause, EventHistory, EventKind, Happening};
     use tranche_domain::id::{GpuUuid, HostPid};
 
     fn event(happening: Happening) -> Event {
@@ -77,6 +80,9 @@ mod tests {
             "2026-01-02T03:04:50.007Z warning under-reported    slice a pid 7 \
              GPU-00000000-0000-0000-0000-000000000000: it holds 9 MiB and is charged 1 MiB"
         );
+        let drained = Happening::new(EventKind::SliceDeleted, "it was deleted").caused_by(EventCause::Drain);
+        let drained = event(drained.asked_by(Actor::of_user(0, Some("root"))));
+        assert!(line(&drained, Clock::Utc).ends_with("it was deleted [rule drain, by root (uid 0)]"));
         let bare = event(Happening::new(EventKind::DaemonStarted, "ready"));
         assert_eq!(line(&bare, Clock::Utc), "2026-01-02T03:04:50.007Z info    daemon-started   : ready");
     }

@@ -3,6 +3,7 @@
 //! Events are read by users and their tools. The name of a kind never changes its meaning; details that the
 //! kind does not carry are in the evidence, as a plain sentence.
 
+mod cause;
 mod history;
 mod throttle;
 
@@ -13,6 +14,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use cause::{EventCause, Instigator};
 pub use history::EventHistory;
 pub use throttle::{Throttle, ThrottleDecision};
 
@@ -133,6 +135,8 @@ kinds! {
     SliceIdle = "slice-idle", Info;
     /// A slice was deleted.
     SliceDeleted = "slice-deleted", Info;
+    /// A slice that was to leave its GPUs has ended, after SIGTERM and a grace for its processes.
+    SliceDrained = "slice-drained", Info;
     /// A request was rejected.
     Refused = "refused", Warning;
     /// A slice holds more than its cap.
@@ -286,6 +290,8 @@ pub struct Happening {
     pub pid: Option<HostPid>,
     /// User and process that requested it, if any.
     pub actor: Option<Actor>,
+    /// Rule by which the daemon did it, if any.
+    pub cause: Option<EventCause>,
     /// Evidence, as a sentence.
     pub evidence: String,
 }
@@ -294,7 +300,7 @@ impl Happening {
     /// An event with evidence; invisible characters are escaped, and overlong text is cut.
     pub fn new(kind: EventKind, evidence: impl fmt::Display) -> Self {
         let evidence = visible_within(&evidence.to_string(), LONGEST);
-        Self { kind, slice: None, gpu: None, pid: None, actor: None, evidence }
+        Self { kind, slice: None, gpu: None, pid: None, actor: None, cause: None, evidence }
     }
 
     /// Adds the slice that it is about.
@@ -313,6 +319,18 @@ impl Happening {
     #[must_use]
     pub fn asked_by(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
+    }
+
+    /// Adds the rule by which the daemon did it.
+    #[must_use]
+    pub fn caused_by(self, cause: EventCause) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
+
+    /// Adds its origin.
+    #[must_use]
+    pub fn due_to(self, Instigator { actor, cause }: Instigator) -> Self {
+        Self { actor, cause, ..self }
     }
 
     /// Adds the process that it is about.
@@ -345,6 +363,9 @@ pub struct Event {
     /// Requester, if a user's process requested the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
+    /// Rule by which the daemon did it, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<EventCause>,
     /// Evidence, as a sentence.
     pub evidence: String,
 }
@@ -362,6 +383,17 @@ mod tests {
             assert_eq!(EventKind::from(String::from(kind.clone())), *kind);
             assert!(kind.as_str().chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{kind}");
         }
+    }
+
+    #[test]
+    fn cause_names_are_unique_and_parse_back() {
+        let words: BTreeSet<&str> = EventCause::KNOWN.iter().map(EventCause::as_str).collect();
+        assert_eq!(words.len(), EventCause::KNOWN.len());
+        for cause in EventCause::KNOWN {
+            assert_eq!(EventCause::from(String::from(cause.clone())), *cause);
+            assert!(cause.as_str().chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{cause}");
+        }
+        assert_eq!(EventCause::from("whim".to_string()).as_str(), "whim");
     }
 
     #[test]

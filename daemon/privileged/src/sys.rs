@@ -58,14 +58,18 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 
 /// Signals the process of a pidfd, and never another.
 ///
+/// The receiver finds `SI_QUEUE` and the pid 0 as the origin: `tranche run` does not pass on a signal that the daemon sends to
+/// each process of its slice.
+///
 /// # Errors
 /// If the kernel fails.
 pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
-    let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open for the duration of the borrow, and the siginfo pointer is null, which
-    // the call permits.
+    // SAFETY: a siginfo_t is a C struct of integers, of which all may be zero.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    (info.si_signo, info.si_code) = (signal as i32, libc::SI_QUEUE);
+    // SAFETY: the descriptor is open for the duration of the borrow, and the siginfo lives until the call returns.
     let sent = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, no_info, 0u32)
+        libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, &raw const info, 0u32)
     };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

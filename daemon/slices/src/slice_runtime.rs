@@ -45,7 +45,7 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tranche_domain::event::Actor;
+use tranche_domain::event::Instigator;
 use tranche_domain::id::{GpuUuid, SliceName};
 use tranche_domain::ledger::GrantLedger;
 use tranche_domain::sharing::Sharing;
@@ -73,8 +73,8 @@ pub struct SliceRuntime {
     pub regions: Regions,
     /// Thread that serves the slice's sockets and processes.
     pub worker: SliceThread,
-    /// User whose request ends the slice.
-    pub ended_by: OnceLock<Actor>,
+    /// Request or rule that ends the slice.
+    pub ended_by: OnceLock<Instigator>,
     /// Notified whenever a process has left and memory became free.
     pub left: Notify,
     /// GPU utilization of each device in percent, or [`UNKNOWN`].

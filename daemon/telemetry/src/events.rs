@@ -123,12 +123,13 @@ fn with_suppressed_count(draft: Happening, held_back: u64) -> Happening {
 
 /// Logs an event with the fields that it has in the history.
 fn log(event: &Event) {
-    let Event { seq, kind, slice, gpu, pid, actor, evidence, .. } = event;
+    let Event { seq, kind, slice, gpu, pid, actor, cause, evidence, .. } = event;
     let actor = actor.as_ref().map(tracing::field::display);
+    let cause = cause.as_ref().map(tracing::field::display);
     let slice = slice.as_ref().map(tracing::field::display);
     let (gpu, pid) = (gpu.map(tracing::field::display), pid.map(tracing::field::display));
     macro_rules! log_at {
-        ($level:ident) => { tracing::$level!(event = %kind, seq, slice, gpu, pid, actor, "{evidence}") };
+        ($level:ident) => { tracing::$level!(event = %kind, seq, slice, gpu, pid, actor, cause, "{evidence}") };
     }
     match event.severity {
         Severity::Info => log_at!(info),

@@ -6,7 +6,7 @@ use crate::mirror::mirror;
 use crate::v1;
 
 mirror! {
-    Event = v1::Event { seq, time_unix_ms, severity, kind, slice, gpu, pid, evidence, actor }
+    Event = v1::Event { seq, time_unix_ms, severity, kind, slice, gpu, pid, evidence, actor, cause }
 
     Actor = v1::Actor { uid, user, pid, command }
 }
@@ -15,7 +15,7 @@ mirror! {
 mod tests {
     use super::*;
     use crate::bad_message::BadMessage;
-    use tranche_domain::event::{EventHistory, EventKind, Happening};
+    use tranche_domain::event::{EventCause, EventHistory, EventKind, Happening};
     use tranche_domain::id::{GpuUuid, HostPid};
 
     #[test]
@@ -23,7 +23,9 @@ mod tests {
         let mut history = EventHistory::keeping(1);
         let slice = "a".parse().unwrap();
         let happening = Happening::new(EventKind::UnderReported, "it holds more").of(&slice);
-        let happening = happening.asked_by(Actor::of_user(7, Some("ann")).by(HostPid::new(8), "tranche"));
+        let happening = happening
+            .caused_by(EventCause::Drain)
+            .asked_by(Actor::of_user(7, Some("ann")).by(HostPid::new(8), "tranche"));
         let event = history.enter(happening.on(GpuUuid::from_bytes([7; 16])).by(HostPid::new(9)), 5).clone();
         assert_eq!(Event::try_from(v1::Event::from(event.clone())), Ok(event));
     }

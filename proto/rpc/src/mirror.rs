@@ -2,7 +2,7 @@
 
 use tranche_domain::compute::{GangName, Latency, Priority};
 use tranche_domain::cordon::Reason;
-use tranche_domain::event::{EventKind, Severity};
+use tranche_domain::event::{EventCause, EventKind, Severity};
 use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use tranche_domain::jobs::{JobName, MilliGpus, ProjectName};
@@ -160,4 +160,5 @@ field! {
     Reason = String: |text| text.into(), text.try_into()?;
     Severity = String: |text| text.as_str().into(), text.parse()?;
     EventKind = String: |text| text.into(), text.into();
+    EventCause = String: |text| text.into(), text.into();
 }

@@ -22,6 +22,9 @@ pub struct Event {
     pub pid: Option<u32>,
     /// Requester, if a user's process requested the action.
     pub actor: Option<Actor>,
+    /// Rule of the daemon by which it happened, if any.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// Evidence, as a sentence.
     pub evidence: String,
 }

@@ -61,6 +61,7 @@ fn event() -> Event {
         gpu: None,
         pid: None,
         actor: None,
+        cause: None,
         evidence: "written by a test".into(),
     }
 }

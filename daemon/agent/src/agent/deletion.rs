@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Actor, EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_shm::crash::point;
@@ -35,9 +35,21 @@ impl Agent {
         force: bool,
         caller: &Caller,
     ) -> Result<Vec<HostPid>, RequestFailure> {
+        let cause = force.then_some(EventCause::ForcedDeletion);
+        self.delete_by(name, force, caller, cause).await
+    }
+
+    /// Deletes a slice by a rule that is named in its events.
+    pub(super) async fn delete_by(
+        self: &Arc<Self>,
+        name: &SliceName,
+        force: bool,
+        caller: &Caller,
+        cause: Option<EventCause>,
+    ) -> Result<Vec<HostPid>, RequestFailure> {
         let verb = if force { Verb::Kill } else { Verb::Delete };
         self.permit(&self.core(), name, caller, verb)?;
-        self.end(name, force, caller.actor()).await
+        self.end(name, force, Instigator { actor: Some(caller.actor()), cause }).await
     }
 
     /// Deletes a slice without further authorization. Dropping the future does not interrupt it.
@@ -45,28 +57,27 @@ impl Agent {
         self: &Arc<Self>,
         name: &SliceName,
         force: bool,
-        actor: Actor,
+        by: Instigator,
     ) -> Result<Vec<HostPid>, RequestFailure> {
         let (agent, name) = (Arc::clone(self), name.clone());
-        tokio::spawn(async move { agent.end_uninterrupted(&name, force, actor).await }).await?
+        tokio::spawn(async move { agent.end_uninterrupted(&name, force, by).await }).await?
     }
 
     async fn end_uninterrupted(
         self: &Arc<Self>,
         name: &SliceName,
         force: bool,
-        actor: Actor,
+        by: Instigator,
     ) -> Result<Vec<HostPid>, RequestFailure> {
         if force && self.may_be_restored(name) {
             let (agent, of) = (Arc::clone(self), name.clone());
             tokio::task::spawn_blocking(move || agent.prepare_signal(&of, Signal::SIGKILL)).await?;
         }
-        let begun = self.begin_deletion(name, force, &actor)?;
-        let (agent, of, by) = (Arc::clone(self), name.clone(), actor.clone());
+        let begun = self.begin_deletion(name, force, &by)?;
+        let (agent, of, origin) = (Arc::clone(self), name.clone(), by.clone());
         let tell = move |pid| {
-            let evidence = format!("user {} deleted its slice with force", by.uid);
-            let killed = Happening::new(EventKind::Killed, evidence).of(&of).by(pid);
-            agent.telemetry.events.record(killed.asked_by(by.clone()));
+            let killed = Happening::new(EventKind::Killed, reason(&origin)).of(&of).by(pid);
+            agent.telemetry.events.record(killed.due_to(origin.clone()));
         };
         let killed = match &begun {
             Begun::Serving(runtime) if force => {
@@ -81,7 +92,7 @@ impl Agent {
         };
         let Begun::Serving(runtime) = begun else {
             let deleted = Happening::new(EventKind::SliceDeleted, "it was not served, and is gone").of(name);
-            self.telemetry.events.record(deleted.asked_by(actor));
+            self.telemetry.events.record(deleted.due_to(by));
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
@@ -100,7 +111,12 @@ impl Agent {
     }
 
     /// Ends the slice, so that no process is admitted any more.
-    fn begin_deletion(&self, name: &SliceName, force: bool, actor: &Actor) -> Result<Begun, RequestFailure> {
+    fn begin_deletion(
+        &self,
+        name: &SliceName,
+        force: bool,
+        by: &Instigator,
+    ) -> Result<Begun, RequestFailure> {
         let mut core = self.core();
         if core.is_stranded(name) {
             return self.delete_unserved(&mut core, name, force).map(Begun::Over);
@@ -110,7 +126,7 @@ impl Agent {
         if !users.is_empty() && !force {
             return Err(RequestFailure::InUse { name: name.clone(), pids: users });
         }
-        let _ = runtime.ended_by.set(actor.clone()); // fails if an earlier request set it
+        let _ = runtime.ended_by.set(by.clone()); // fails if an earlier request set it
         runtime.end();
         point("delete: ending");
         Ok(Begun::Serving(runtime))
@@ -134,13 +150,25 @@ impl Agent {
         }
         point("delete: recorded");
         let deleted = match runtime.ended_by.get() {
-            Some(actor) => Happening::new(EventKind::SliceDeleted, "it was deleted").asked_by(actor.clone()),
+            Some(by) => Happening::new(EventKind::SliceDeleted, "it was deleted").due_to(by.clone()),
             None => Happening::new(EventKind::SliceDeleted, "it has ended"),
         };
         self.telemetry.events.record(deleted.of(name));
         self.telemetry.events.forget(name);
         self.notify_capacity();
         true
+    }
+}
+
+/// Reason for killing the processes of a slice that ends, as a sentence.
+const fn reason(by: &Instigator) -> &'static str {
+    match by.cause {
+        Some(EventCause::Drain) => "its GPU is drained, and it was still there after the grace",
+        Some(EventCause::QuotaScheduler) => {
+            "its slice gives its part of the GPUs to others, and it was still there after the grace"
+        }
+        Some(EventCause::JobEnd) => "its job's member has ended",
+        _ => "its slice was deleted with force",
     }
 }
 

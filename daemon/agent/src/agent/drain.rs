@@ -1,18 +1,19 @@
 //! Draining of GPUs: waits until processes end, or deletes slices where the operator requested it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep, timeout};
 use tranche_domain::cordon::Cordoned;
-use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::view::RemainingView;
 
 use super::Agent;
 use super::cordon::user;
+use super::ending::Farewell;
 use crate::access::Caller;
 use crate::failure::RequestFailure;
 use crate::gpu_users::GpuUserKind;
@@ -73,7 +74,7 @@ impl Agent {
         let begun = Instant::now();
         // An unlimited time may overflow the clock.
         let mut stage = Stage::Waiting(drain.patience.and_then(|patience| begun.checked_add(patience)));
-        let (mut last_sent, mut deleted) = (None, Vec::new());
+        let (mut last_sent, mut deleted, mut farewells) = (None, Vec::new(), BTreeMap::new());
         loop {
             let remaining = self.remaining(&drain.gpus).await?;
             let progress = Progress { remaining, parked: parked.clone(), deleted: deleted.clone() };
@@ -81,15 +82,19 @@ impl Agent {
                 // Without a receiver, this future is dropped at the next await.
                 let _ = sender.send(Ok(progress.clone())).await;
             }
+            self.record_farewells(&mut farewells, &progress.remaining, caller);
             if progress.remaining.is_empty() {
                 return self.drained(drain, caller);
             }
             if stage.is_over() {
                 let slices = slices_of(&progress.remaining);
                 stage = match (stage, drain.grace) {
-                    (Stage::Waiting(_), Some(grace)) => self.terminate_each(slices, grace).await?,
+                    (Stage::Waiting(_), Some(grace)) => {
+                        farewells = self.terminate_each(slices).await?;
+                        Stage::Terminating(Instant::now() + grace)
+                    }
                     (Stage::Terminating(_), _) => {
-                        deleted.extend(self.delete_all(slices, caller).await);
+                        deleted.extend(self.delete_all(slices, caller, &mut farewells).await);
                         Stage::Deleted(Instant::now() + RELEASE_TIMEOUT)
                     }
                     _ => return Err(not_drained(progress.remaining, begun.elapsed(), drain)),
@@ -121,6 +126,18 @@ impl Agent {
         Ok(())
     }
 
+    /// Records the ends of slices that were sent SIGTERM and are not there any more.
+    fn record_farewells(&self, farewells: &mut Farewells, remaining: &[RemainingView], caller: &Caller) {
+        let there = slices_of(remaining);
+        farewells.retain(|name, farewell| {
+            let stays = there.contains(name);
+            if !stays {
+                self.telemetry.events.record(farewell.happening(name).due_to(by_drain(caller)));
+            }
+            stays
+        });
+    }
+
     async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, RequestFailure> {
         let (agent, gpus) = (Arc::clone(self), gpus.to_vec());
         let look = tokio::task::spawn_blocking(move || {
@@ -141,11 +158,11 @@ impl Agent {
         let mut parked = Vec::new();
         for name in slices_of(&self.remaining(&drain.gpus).await?) {
             let (agent, of, by) = (Arc::clone(self), name.clone(), caller.clone());
-            match tokio::task::spawn_blocking(move || agent.park(&of, &by)).await? {
+            match tokio::task::spawn_blocking(move || agent.park(&of, &by, Some(EventCause::Drain))).await? {
                 Ok(()) => parked.push(name),
                 Err(failure) => {
                     let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(&name);
-                    self.telemetry.events.record(told.asked_by(caller.actor()));
+                    self.telemetry.events.record(told.due_to(by_drain(caller)));
                 }
             }
         }
@@ -155,30 +172,47 @@ impl Agent {
     async fn terminate_each(
         self: &Arc<Self>,
         slices: BTreeSet<SliceName>,
-        grace: Duration,
-    ) -> Result<Stage, RequestFailure> {
+    ) -> Result<Farewells, RequestFailure> {
         let agent = Arc::clone(self);
-        tokio::task::spawn_blocking(move || {
+        let terminated = tokio::task::spawn_blocking(move || {
+            let mut farewells = Farewells::new();
             for name in slices {
                 let runtime = agent.core().live.get(&name).cloned();
-                let terminated = runtime.map(|runtime| agent.terminate(&runtime)).unwrap_or_default();
-                tracing::info!(slice = %name, asked = ?terminated, "its GPU is drained: its processes were sent SIGTERM");
+                let asked = runtime.map(|runtime| agent.terminate(&runtime)).unwrap_or_default();
+                tracing::info!(slice = %name, ?asked, "its GPU is drained: its processes were sent SIGTERM");
+                farewells.insert(name, Farewell { asked, killed: BTreeSet::new() });
             }
-        })
-        .await?;
-        Ok(Stage::Terminating(Instant::now() + grace))
+            farewells
+        });
+        Ok(terminated.await?)
     }
 
-    async fn delete_all(self: &Arc<Self>, slices: BTreeSet<SliceName>, caller: &Caller) -> Vec<SliceName> {
+    async fn delete_all(
+        self: &Arc<Self>,
+        slices: BTreeSet<SliceName>,
+        caller: &Caller,
+        farewells: &mut Farewells,
+    ) -> Vec<SliceName> {
         let mut deleted = Vec::new();
         for name in slices {
-            match self.delete(&name, true, caller).await {
-                Ok(_) => deleted.push(name),
+            match self.delete_by(&name, true, caller, Some(EventCause::Drain)).await {
+                Ok(killed) => {
+                    farewells.entry(name.clone()).or_default().killed.extend(killed);
+                    deleted.push(name);
+                }
                 Err(failure) => tracing::warn!(slice = %name, %failure, "its GPU is drained"),
             }
         }
         deleted
     }
+}
+
+/// Slices whose processes were sent SIGTERM.
+type Farewells = BTreeMap<SliceName, Farewell>;
+
+/// The operator of a drain as the origin of what it does.
+fn by_drain(caller: &Caller) -> Instigator {
+    Instigator::request(caller.actor(), EventCause::Drain)
 }
 
 /// Queries the driver, and so may block.

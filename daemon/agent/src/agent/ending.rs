@@ -10,17 +10,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tranche_domain::event::{EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::jobs::{TerminationPolicy, UserSlice};
 use tranche_domain::node::Refusal;
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_domain::units::Bytes;
-use tranche_linux::process::Process;
+use tranche_linux::process::{self, Process};
 use tranche_slices::slice_runtime::SliceRuntime;
 
 use super::park::loads;
-use super::park_unasked::own_actor;
 use super::{Agent, Core};
 use crate::attribution::Attribution;
 use crate::failure::RequestFailure;
@@ -32,6 +31,8 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 const KILL_PASSES: usize = 8;
 /// Pause before another try to reserve a slice.
 const LOOK: Duration = Duration::from_millis(20);
+/// Kernel's name of a job runner, of 15 characters at most.
+const JOB_RUNNER: &str = "tranche-shepher";
 
 impl Agent {
     /// Checkpoints those processes of a slice that a signal ends, if the driver may have restored them.
@@ -43,18 +44,30 @@ impl Agent {
         }
     }
 
-    /// Sends SIGTERM to all processes of a slice, attached or not, after [`Agent::prepare_signal`]. Blocks.
+    /// Sends SIGTERM once to each process of a slice, attached or not, after [`Agent::prepare_signal`]. Blocks.
     ///
-    /// Returns their pids.
-    pub(crate) fn terminate(&self, runtime: &Arc<SliceRuntime>) -> Vec<HostPid> {
+    /// The runner of a job gets it for the processes that it has started, which it ends by the job's own terms. Returns all
+    /// processes that are to end.
+    pub(crate) fn terminate(&self, runtime: &Arc<SliceRuntime>) -> BTreeSet<ProcessId> {
         self.prepare_signal(&runtime.name, Signal::SIGTERM);
         // Before the first of them ends, as its children have other ancestors then.
-        let all = Attribution::of(&self.runtimes()).all_of(runtime);
-        let mut terminated = runtime.terminate_all();
-        let others = all.into_iter().filter(|id| !terminated.contains(&id.pid)).collect::<Vec<_>>();
-        let asked = |id: &ProcessId| Process::reopen(*id).and_then(|process| process.ask_to_end()).is_ok();
-        terminated.extend(others.into_iter().filter(asked).map(|id| id.pid));
-        terminated
+        let mut all: BTreeSet<ProcessId> =
+            Attribution::of(&self.runtimes()).all_of(runtime).into_iter().collect();
+        let occupants = runtime.occupants();
+        all.extend(occupants.members.into_values().chain(occupants.roots.iter().copied()));
+        let is_job = self.core().slice(&runtime.name).is_ok_and(|slice| slice.job.is_some());
+        let is_runner = |id: &ProcessId| process::command(id.pid) == JOB_RUNNER;
+        let runners: BTreeSet<ProcessId> =
+            occupants.roots.into_iter().filter(|id| is_job && is_runner(id)).collect();
+        let is_of_runner =
+            |id: &ProcessId| process::ancestry(id.pid).skip(1).any(|above| runners.contains(&above));
+        let asked: Vec<ProcessId> = all.iter().copied().filter(|id| !is_of_runner(id)).collect();
+        for id in asked {
+            if let Err(error) = Process::reopen(id).and_then(|process| process.ask_to_end()) {
+                tracing::info!(slice = %runtime.name, pid = %id.pid, %error, "a process could not be asked to end");
+            }
+        }
+        all
     }
 
     /// Kills all processes of a slice, attached or not, which admits none any more; returns their pids. Blocks.
@@ -110,11 +123,14 @@ impl Agent {
         };
         let runtime =
             Some(self.core()).filter(|core| is_here(core)).and_then(|core| core.live.get(name).cloned());
-        self.telemetry.events.record(Happening::new(EventKind::SlicePreempted, reason).of(name));
+        let preempted = Happening::new(EventKind::SlicePreempted, reason).of(name);
+        self.telemetry.events.record(preempted.caused_by(EventCause::QuotaScheduler));
+        let mut farewell = Farewell::default();
         if let Some(runtime) = runtime {
             let (agent, of) = (Arc::clone(self), Arc::clone(&runtime));
             // What it does not do is done with force after the grace.
-            let _ = tokio::task::spawn_blocking(move || agent.terminate(&of)).await;
+            farewell.asked =
+                tokio::task::spawn_blocking(move || agent.terminate(&of)).await.unwrap_or_default();
             let deadline = tokio::time::Instant::now() + TerminationPolicy::DEFAULT.grace;
             while !runtime.is_deserted() && tokio::time::Instant::now() < deadline {
                 // Bounded: a process may leave between the check and the wait.
@@ -123,14 +139,20 @@ impl Agent {
         }
         // Repeated until all processes have ended, however long the driver takes to release their memory.
         while is_here(&self.core()) {
-            match self.end(name, true, own_actor()).await {
-                Ok(_) | Err(RequestFailure::Refused(Refusal::Unknown(_))) => return,
+            match self.end(name, true, Instigator::rule(EventCause::QuotaScheduler)).await {
+                Ok(killed) => {
+                    farewell.killed.extend(killed);
+                    break;
+                }
+                Err(RequestFailure::Refused(Refusal::Unknown(_))) => break,
                 Err(failure) => {
                     tracing::warn!(slice = %name, %failure, "a preempted slice does not end");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
         }
+        let drained = farewell.happening(name).caused_by(EventCause::QuotaScheduler);
+        self.telemetry.events.record(drained);
     }
 
     /// Ends processes of a slice with `end`, on another thread if the driver may have restored them.
@@ -225,6 +247,24 @@ impl Agent {
                 tracing::warn!(slice = %name, %pid, %cause, "processes may still be blocked that were about to be ended");
             }
         }
+    }
+}
+
+/// Processes of a slice that is to leave its GPUs: those that were sent SIGTERM, and those that were killed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Farewell {
+    pub(super) asked: BTreeSet<ProcessId>,
+    pub(super) killed: BTreeSet<HostPid>,
+}
+
+impl Farewell {
+    /// Event for the end of the slice.
+    pub(super) fn happening(&self, name: &SliceName) -> Happening {
+        let killed = self.killed.len();
+        let ended = self.asked.iter().filter(|id| !self.killed.contains(&id.pid)).count();
+        let evidence =
+            format!("{ended} of its processes ended after SIGTERM, {killed} were killed after the grace");
+        Happening::new(EventKind::SliceDrained, evidence).of(name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tranche_domain::access::Verb;
-use tranche_domain::event::{Actor, EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::node::Refusal;
 use tranche_domain::park::{Park, ParkStage};
@@ -28,13 +28,18 @@ pub(super) type Loads = Vec<(Arc<Process>, Bytes)>;
 impl Agent {
     /// Moves the device memory of a slice to host memory, and frees its part of the GPUs. Blocks until that is done;
     /// a failure leaves the slice on its GPUs.
-    pub(crate) fn park(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
+    pub(crate) fn park(
+        &self,
+        name: &SliceName,
+        caller: &Caller,
+        cause: Option<EventCause>,
+    ) -> Result<(), RequestFailure> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
         let moving = self.parking.begin(name)?;
         self.can_checkpoint(name)?;
-        self.park_begun(&moving, caller.actor(), false)
-            .map(|bytes| self.tell_parked(name, caller.actor(), bytes))
+        let by = Instigator { actor: Some(caller.actor()), cause };
+        self.park_begun(&moving, by.clone(), false).map(|bytes| self.tell_parked(name, by, bytes))
     }
 
     /// The quota scheduler decides about the slices of jobs.
@@ -51,28 +56,28 @@ impl Agent {
     }
 
     /// Records that a slice was parked.
-    pub(super) fn tell_parked(&self, name: &SliceName, actor: Actor, bytes: Bytes) {
+    pub(super) fn tell_parked(&self, name: &SliceName, by: Instigator, bytes: Bytes) {
         let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
         let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
-        self.telemetry.events.record(parked.asked_by(actor));
+        self.telemetry.events.record(parked.due_to(by));
     }
 
     /// Parks a slice that is reserved for it. Returns the bytes in host memory; records a failure alone.
     pub(super) fn park_begun(
         &self,
         moving: &Moving<'_>,
-        actor: Actor,
+        by: Instigator,
         wakes: bool,
     ) -> Result<Bytes, RequestFailure> {
         let intended = self.intend(moving.slice(), wakes)?;
-        self.park_intended(intended, actor)
+        self.park_intended(intended, by)
     }
 
     /// Parks a slice that is recorded as about to be. Returns the bytes in host memory.
     pub(super) fn park_intended(
         &self,
         (runtime, loads): (Arc<SliceRuntime>, Loads),
-        actor: Actor,
+        by: Instigator,
     ) -> Result<Bytes, RequestFailure> {
         let name = &runtime.name;
         let parked = self.leave(&runtime, loads);
@@ -83,7 +88,7 @@ impl Agent {
             }
             Err(failure) => {
                 let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(name);
-                self.telemetry.events.record(told.asked_by(actor));
+                self.telemetry.events.record(told.due_to(by));
                 self.return_to_gpus(&runtime)?;
                 Err(failure)
             }
@@ -300,7 +305,8 @@ impl Agent {
                 "the driver could not restore it ({cause}); killed: {}",
                 matches!(killed, Some(Ok(())))
             );
-            self.telemetry.events.record(Happening::new(EventKind::Killed, evidence).of(name).by(*pid));
+            let killed = Happening::new(EventKind::Killed, evidence).of(name).by(*pid);
+            self.telemetry.events.record(killed.caused_by(EventCause::NotRestored));
         }
         let mut core = self.core();
         core.node.finish_unparking(name)?;
@@ -336,7 +342,7 @@ impl Agent {
                 Ok(()) => Happening::new(EventKind::SliceUnparked, "an earlier daemon left it on its way"),
                 Err(failure) => Happening::new(EventKind::ParkFailed, failure.to_string()),
             };
-            self.telemetry.events.record(happening.of(&runtime.name));
+            self.telemetry.events.record(happening.of(&runtime.name).caused_by(EventCause::Restart));
         }
     }
 }

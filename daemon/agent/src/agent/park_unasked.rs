@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::unistd::geteuid;
-use tranche_domain::event::{Actor, EventKind, Happening};
+use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::SliceName;
 use tranche_domain::node::Refusal;
 use tranche_domain::park::ParkStage;
@@ -13,7 +12,6 @@ use tranche_domain::units::Bytes;
 use tranche_jobs::JobSlice;
 
 use super::Agent;
-use crate::access::actor_of;
 use crate::failure::RequestFailure;
 use crate::parking::{Moving, ParkFailure};
 
@@ -35,8 +33,8 @@ impl Agent {
         if !self.can_checkpoint(name)? {
             return Err(ParkFailure::NothingThere(name.clone()).into());
         }
-        let bytes = self.park_begun(&moving, own_actor(), false)?;
-        self.tell_parked(name, own_actor(), bytes);
+        let bytes = self.park_begun(&moving, Instigator::rule(EventCause::QuotaScheduler), false)?;
+        self.tell_parked(name, Instigator::rule(EventCause::QuotaScheduler), bytes);
         Ok(())
     }
 
@@ -46,22 +44,30 @@ impl Agent {
         if !self.can_checkpoint(name)? {
             return Err(ParkFailure::NothingThere(name.clone()).into());
         }
-        let bytes = self.park_begun(&moving, own_actor(), true)?;
-        self.tell_parked(name, own_actor(), bytes);
+        let bytes = self.park_begun(&moving, Instigator::rule(EventCause::IdleTime), true)?;
+        self.tell_parked(name, Instigator::rule(EventCause::IdleTime), bytes);
         Ok(())
     }
 
-    /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory. Stays have no
-    /// events, but one that cannot end has.
+    /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory.
+    ///
+    /// Events are the first end of a stay and each that fails: all of them would leave no room for others.
     pub(crate) fn park_for_another(&self, name: &SliceName) -> Result<Bytes, RequestFailure> {
         let moving = self.parking.begin(name)?;
         let intended = self.can_checkpoint(name).and_then(|_| self.intend(moving.slice(), true));
         let intended = intended.inspect_err(|failure| {
             let stays = format!("it stays while others wait for its part: {failure}");
             let stays = Happening::new(EventKind::ParkFailed, stays).of(name);
-            self.telemetry.events.record(stays.asked_by(own_actor()));
+            self.telemetry.events.record(stays.caused_by(EventCause::Rotation));
         })?;
-        self.park_intended(intended, own_actor())
+        let bytes = self.park_intended(intended, Instigator::rule(EventCause::Rotation))?;
+        let created = self.core().node.slice(name).map_or(0, |slice| slice.created_unix_ms);
+        if self.parking.begins_to_rotate(name, created) {
+            let evidence = "its stay is over, and others have theirs; `tranche_slice_stays_total` counts its further stays";
+            let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
+            self.telemetry.events.record(parked.caused_by(EventCause::Rotation));
+        }
+        Ok(bytes)
     }
 
     /// Brings a rotating slice back for a stay.
@@ -83,7 +89,7 @@ impl Agent {
         self.bring_back(name)?;
         let evidence = format!("one of its programs made a call; it took {} ms", begun.elapsed().as_millis());
         let woken = Happening::new(EventKind::SliceUnparked, evidence).of(name);
-        self.telemetry.events.record(woken.asked_by(own_actor()));
+        self.telemetry.events.record(woken.caused_by(EventCause::Call));
         Ok(())
     }
 
@@ -102,7 +108,7 @@ impl Agent {
             Err(failure) => return Err(failure),
         }
         let back = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(&slice.name);
-        self.telemetry.events.record(back.asked_by(own_actor()));
+        self.telemetry.events.record(back.caused_by(EventCause::QuotaScheduler));
         Ok(true)
     }
 
@@ -123,9 +129,4 @@ impl Agent {
         let found = found.ok_or_else(|| Refusal::Unknown(slice.name.clone()))?;
         Ok(found.parked.map(|park| park.stage))
     }
-}
-
-/// The daemon as the cause of an event.
-pub(super) fn own_actor() -> Actor {
-    actor_of(geteuid().as_raw())
 }

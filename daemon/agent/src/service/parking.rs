@@ -24,7 +24,7 @@ pub(super) async fn park(
     caller: &Caller,
 ) -> Result<(), RequestFailure> {
     let (agent, name, caller) = (Arc::clone(agent), name.clone(), caller.clone());
-    tokio::task::spawn_blocking(move || agent.park(&name, &caller)).await?
+    tokio::task::spawn_blocking(move || agent.park(&name, &caller, None)).await?
 }
 
 /// Brings a slice back, at once or when its GPUs take it and have room. A client that disconnects drops this future and its

@@ -196,6 +196,7 @@ impl Family {
 
     /// Receivers of a signal, and the signal to send.
     ///
+    /// The daemon signals each process of the slice itself, so that each gets the signal once.
     /// The terminal signals the whole foreground group, so the program has received those already, as it has
     /// signals that its own descendants send to their group. After the program's end its descendants get the
     /// signal; SIGINT becomes SIGTERM, because shells start background processes with SIGINT ignored.
@@ -203,7 +204,7 @@ impl Family {
         let from_family = living.iter().any(|one| origin == Origin::Process(one.pid));
         let ending = matches!(signal, Signal::SIGINT | Signal::SIGQUIT);
         match self.ended {
-            _ if from_family => Vec::new(),
+            _ if from_family || origin == Origin::Daemon => Vec::new(),
             None if origin == Origin::Terminal => Vec::new(),
             None => vec![(self.program, signal)],
             Some(_) if ending => living.iter().map(|one| (one.pid, Signal::SIGTERM)).collect(),
@@ -217,6 +218,8 @@ impl Family {
 enum Origin {
     /// A key at the terminal, or a hangup.
     Terminal,
+    /// The daemon, by the way in which it sends signals.
+    Daemon,
     /// A process that signalled this process or its group.
     Process(Pid),
 }
@@ -225,6 +228,7 @@ impl Origin {
     fn of(info: &siginfo) -> Self {
         match info.ssi_code {
             libc::SI_KERNEL => Self::Terminal,
+            libc::SI_QUEUE if info.ssi_pid == 0 => Self::Daemon,
             _ => Self::Process(Pid::from_raw(info.ssi_pid.cast_signed())),
         }
     }
@@ -271,6 +275,8 @@ mod tests {
     #[test]
     fn delivered_signals_are_not_repeated() {
         assert_eq!(running().receivers(Signal::SIGINT, Origin::Terminal, &left_behind()), []);
+        assert_eq!(running().receivers(Signal::SIGTERM, Origin::Daemon, &left_behind()), []);
+        assert_eq!(ended().receivers(Signal::SIGTERM, Origin::Daemon, &left_behind()), []);
         let own_child = Origin::Process(Pid::from_raw(11));
         assert_eq!(running().receivers(Signal::SIGTERM, own_child, &left_behind()), []);
     }

@@ -21,6 +21,7 @@ fn event(seq: u64, age: Duration, slice: Option<&str>) -> v1::Event {
         pid: Some(4242),
         evidence: format!("number {seq}"),
         actor: None,
+        cause: None,
     }
 }
 

@@ -38,10 +38,11 @@ impl EventHistory {
 
     /// Adds an event under the next sequence number.
     pub fn enter(&mut self, happening: Happening, now_unix_ms: u64) -> &Event {
-        let Happening { kind, slice, gpu, pid, actor, evidence } = happening;
+        let Happening { kind, slice, gpu, pid, actor, cause, evidence } = happening;
         let (seq, severity) = (self.next, kind.severity());
         self.next = self.next.saturating_add(1);
-        self.keep(Event { seq, time_unix_ms: now_unix_ms, severity, kind, slice, gpu, pid, actor, evidence })
+        let time_unix_ms = now_unix_ms;
+        self.keep(Event { seq, time_unix_ms, severity, kind, slice, gpu, pid, actor, cause, evidence })
     }
 
     fn keep(&mut self, event: Event) -> &Event {

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::event::{EventKind, Happening};
+use crate::event::{EventCause, EventKind, Happening};
 use crate::id::{GpuUuid, SliceName};
 use crate::slice::ProcessId;
 use crate::units::Bytes;
@@ -55,13 +55,13 @@ impl Finding {
             self.subject.kind,
             self.evidence
         );
-        Happening { pid: None, ..self.happening(EventKind::Killed, why) }
+        Happening { pid: None, ..self.happening(EventKind::Killed, why) }.caused_by(EventCause::Violation)
     }
 
     /// Event for killing the process.
     pub fn told_killed(&self) -> Happening {
         let why = alloc::format!("{}, and `violations` says so: {}", self.subject.kind, self.evidence);
-        self.happening(EventKind::Killed, why)
+        self.happening(EventKind::Killed, why).caused_by(EventCause::Violation)
     }
 
     fn happening(&self, kind: EventKind, evidence: String) -> Happening {

@@ -40,13 +40,6 @@ impl SliceRuntime {
         self.condemned.lock().expect("nothing panics while it holds the condemned")
     }
 
-    /// Sends SIGTERM to all processes of the slice; returns their pids.
-    pub fn terminate_all(&self) -> Vec<HostPid> {
-        let accounting = self.accounting();
-        let terminated = accounting.handles.values().filter(|process| process.ask_to_end().is_ok());
-        terminated.map(|process| process.id.pid).collect()
-    }
-
     /// Kills all processes of the slice; returns their pids.
     pub fn kill_all(&self) -> Vec<HostPid> {
         let accounting = self.accounting();

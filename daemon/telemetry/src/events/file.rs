@@ -201,6 +201,7 @@ mod tests {
             gpu: None,
             pid: None,
             actor: None,
+            cause: None,
             evidence,
         }
     }

@@ -7,6 +7,7 @@ mod access;
 mod authority;
 mod bad_input;
 mod caps;
+mod causes;
 mod chaos;
 mod clients;
 mod compute;
@@ -47,6 +48,7 @@ mod transfers;
 mod trueup;
 mod views;
 mod visible;
+mod waiting;
 
 use tranche_domain::units::Bytes;
 

@@ -1,6 +1,6 @@
 //! Slices that leave their GPU and come back, with their contents.
 
-use e2e::{Kind, Node, Process, Tenant, eventually};
+use e2e::{Kind, Node, Tenant, eventually};
 
 use crate::load::Load;
 use tranche_domain::units::Bytes;
@@ -10,7 +10,7 @@ const DRIVERS: [&str; 3] = ["570", "580", "610"];
 const PIECE: Bytes = Bytes::mib(64);
 
 /// A tenant with memory that has contents, and their checksum.
-fn holder(node: &Node, arguments: &[&str], seed: u64) -> (Tenant, u64, u64) {
+pub(crate) fn holder(node: &Node, arguments: &[&str], seed: u64) -> (Tenant, u64, u64) {
     let mut tenant = node.tenant(arguments).ready();
     let piece = tenant.alloc(Kind::Plain, PIECE).expect("there is room");
     assert_eq!(tenant.ask(&format!("write {piece} {seed}")), Ok(Vec::new()));
@@ -47,37 +47,6 @@ fn parked_slice_frees_its_part_and_returns_with_its_contents() {
         node.tranche(&["slice", "unpark", "night"]).refused(1, &["is not parked"]);
         tenant.alloc(Kind::Plain, PIECE).unwrap();
     }
-}
-
-#[test]
-fn return_waits_for_room_and_for_the_end_of_a_cordon() {
-    let node = Node::with_driver("v100x8", "580");
-    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.6", "--gpu", "0", "--name", "night"], 7);
-    node.tranche(&["slice", "park", "night"]).success();
-    node.tranche(&["slice", "create", "day", "-g", "0.6", "--gpu", "0"]).success();
-    let mut command = node.command(node.stage().command());
-    let unpark = Process::start(command.args(["slice", "unpark", "night", "--wait", "1m"]));
-    let waits = |why: &str| {
-        eventually("it waits", || match node.smi().waiting.first() {
-            Some(waiting) if waiting.reason.contains(why) => Ok(waiting.clone()),
-            other => Err(format!("{other:?}")),
-        })
-    };
-    let waiting = waits("cannot come back");
-    assert!(waiting.returns && waiting.name.as_deref() == Some("night"), "{waiting:?}");
-    assert_eq!((waiting.holders, waiting.uid), (vec!["day".to_owned()], Some(nix::unistd::geteuid().as_raw())));
-    let list = node.tranche(&["slice", "list"]).success();
-    assert!(list.contains("Waiting") && list.contains("in use by day"), "{list}");
-
-    node.tranche(&["gpu", "cordon", "0", "--reason", "its fan is loud"]).success();
-    node.tranche(&["slice", "delete", "day"]).success();
-    assert!(waits("its fan is loud").holders.is_empty());
-    let words = ["slice night cannot come back", "gpu 0", "its fan is loud", "tranche gpu uncordon 0"];
-    node.tranche(&["slice", "unpark", "night"]).refused(1, &words);
-    node.tranche(&["gpu", "uncordon", "0"]).success();
-    unpark.end().success();
-    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
-    assert!(node.smi().waiting.is_empty());
 }
 
 #[test]
