@@ -100,6 +100,8 @@ pub(crate) struct Parking {
     ending: Mutex<BTreeSet<SliceName>>,
     /// Slices that have left for others since the daemon started, with their times of creation.
     rotated: Mutex<BTreeMap<SliceName, u64>>,
+    /// Times to the earliest returns of rotating slices that wait for their stays.
+    returns: Mutex<BTreeMap<SliceName, Duration>>,
     terms: Mutex<ParkTerms>,
 }
 
@@ -143,8 +145,8 @@ impl Parking {
     /// No worker yet; one is started at the first request.
     pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf, terms: ParkTerms) -> Self {
         let (worker, moving, ending) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (rotated, terms) = (Mutex::default(), Mutex::new(terms));
-        Self { bounds: (runtime, job_runner), worker, moving, ending, rotated, terms }
+        let (rotated, returns, terms) = (Mutex::default(), Mutex::default(), Mutex::new(terms));
+        Self { bounds: (runtime, job_runner), worker, moving, ending, rotated, returns, terms }
     }
 
     pub(crate) fn terms(&self) -> ParkTerms {
@@ -179,6 +181,16 @@ impl Parking {
     /// Notes that a slice has left for others; true if it has not before.
     pub(crate) fn begins_to_rotate(&self, name: &SliceName, created_unix_ms: u64) -> bool {
         locked(&self.rotated).insert(name.clone(), created_unix_ms) != Some(created_unix_ms)
+    }
+
+    /// Sets the times to the earliest returns of rotating slices that wait for their stays.
+    pub(crate) fn set_returns(&self, returns: BTreeMap<SliceName, Duration>) {
+        *locked(&self.returns) = returns;
+    }
+
+    /// Time to the earliest return of a rotating slice; `None` unless it waits for its stay.
+    pub(crate) fn returns_in(&self, name: &SliceName) -> Option<Duration> {
+        locked(&self.returns).get(name).copied()
     }
 
     /// Slices of which processes are about to be ended.

@@ -70,7 +70,10 @@ impl Rotator {
     fn due(&self, slices: &[RotatingSlice]) -> Vec<Switch> {
         let now = self.begun.elapsed();
         let core = self.agent.core();
-        locked(&self.rotation).due(&core.node, now, slices)
+        let mut rotation = locked(&self.rotation);
+        let due = rotation.due(&core.node, now, slices);
+        self.agent.parking.set_returns(rotation.returns(now, slices));
+        due
     }
 
     fn carry_out(&self, switch: &Switch) {

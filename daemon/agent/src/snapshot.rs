@@ -1,6 +1,7 @@
 //! Snapshot of the node: GPUs, slices and processes at one instant, as the API returns it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tranche_domain::id::{GpuUuid, HostPid, SliceName};
 use tranche_domain::slice::{Part, ProcessId, Slice};
@@ -172,13 +173,15 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         owner_uid: slice.owner_uid,
         created_unix_ms: slice.created_unix_ms,
         processes: held.into_iter().map(|(id, used)| process_view(id.pid, used)).collect(),
-        idle_ms: agent
-            .idleness
-            .idle(&slice.name)
-            .map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
+        idle_ms: agent.idleness.idle(&slice.name).map(millis),
         parked: slice.parked,
+        returns_in_ms: slice.is_away().then(|| agent.parking.returns_in(&slice.name)).flatten().map(millis),
         root_pids: runtime.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn devices(

@@ -109,6 +109,16 @@ pub(crate) fn parked() -> SliceView {
     SliceView { parked: Some(park), ..slice("night", 500, &[(0, 16255, 0)]) }
 }
 
+/// A rotating slice that is away by its turn.
+pub(crate) fn away() -> SliceView {
+    let parked = parked().parked.map(|park| Park { wakes: true, ..park });
+    SliceView { parked, rotates: true, returns_in_ms: Some(11_400), ..parked_named("turns") }
+}
+
+fn parked_named(name: &str) -> SliceView {
+    SliceView { name: name.parse().unwrap(), ..parked() }
+}
+
 /// A node with sixteen GPUs that are full, and a request that waits.
 pub(crate) fn full() -> NodeView {
     let gpus: Vec<_> = (0..16).map(|index| GpuView { committed: Bytes::mib(32510), ..gpu(index) }).collect();
@@ -267,6 +277,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         root_pids: vec![HostPid::new(4200)],
         idle_ms: None,
         parked: None,
+        returns_in_ms: None,
     }
 }
 

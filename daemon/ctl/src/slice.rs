@@ -132,7 +132,7 @@ fn terms(slice: &SliceView) -> Vec<String> {
     let latency = slice.latency.map(|latency| format!("latency {latency}"));
     let gang = slice.gang.as_ref().map(|gang| format!("gang {}", gang.as_str()));
     let frozen = slice.frozen.then(|| "frozen".to_owned());
-    let parked = slice.parked.map(|park| format!("{} ({} of host memory)", park.stage, park.host));
+    let parked = slice.parked.map(|park| format!("{} ({} of host memory)", slice.state(), park.host));
     [mode, limit, priority, latency, gang, frozen, parked].into_iter().flatten().collect()
 }
 
@@ -199,7 +199,7 @@ fn describe(slice: &SliceView, owners: &Owners, clock: Clock) -> String {
         );
     }
     let behind = slice.waits_for.iter().map(|name| format!(" (waits for {name})"));
-    line("state", listing::word(slice) + &behind.collect::<String>());
+    line("state", slice.state() + &behind.collect::<String>());
     if let Some(idle_ms) = slice.idle_ms {
         line("idle", format!("for {}", when::length(idle_ms)));
     }
@@ -239,13 +239,21 @@ fn parking(slice: &SliceView, clock: Clock) -> Vec<(&'static str, String)> {
     let idle = |time| format!("after {} without use of its GPUs, until its next call", length(time));
     let idle = slice.park_idle.map(|time| ("parks", idle(time)));
     let rotates = slice.rotates.then(|| ("rotates", "with others that have no room beside it".into()));
-    let stage = slice.parked.as_ref().map(|park| ("parked", parked(park, clock)));
+    let key = if slice.is_away_by_turn() { "away" } else { "parked" };
+    let stage = slice.parked.as_ref().map(|park| (key, parked(slice, park, clock)));
     idle.into_iter().chain(rotates).chain(stage).collect()
 }
 
-/// Stage of a slice that is not on its GPUs.
-fn parked(park: &Park, clock: Clock) -> String {
+/// Stage of a slice that is not on its GPUs, and its return.
+fn parked(slice: &SliceView, park: &Park, clock: Clock) -> String {
     let since = clock.seconds(when::at(park.since_unix_ms));
+    if slice.is_away_by_turn() {
+        let back = match slice.returns_in_ms {
+            Some(ms) => format!("wanted, and back in {} at the earliest", when::length(ms)),
+            None => "back for a stay after the next call of its programs".to_owned(),
+        };
+        return format!("since {since}, with {} of host memory; {back}", park.host);
+    }
     let until = if park.wakes { ", until its next call" } else { "" };
     format!("{} since {since}, with {} of host memory{until}", park.stage, park.host)
 }
@@ -333,6 +341,17 @@ mod tests {
         let text = describe(&slice, &sample::owners(), Clock::Utc);
         assert!(text.contains("\nstate     parked\n") && !text.contains("frozen"), "{text}");
         assert!(text.contains("\nparked    parked since 2026-01-02T03:04:05Z"), "{text}");
+    }
+
+    #[test]
+    fn slice_that_is_away_by_its_turn_is_not_shown_as_parked() {
+        let text = describe(&sample::away(), &sample::owners(), Clock::Utc);
+        assert!(text.contains("\nstate     away (rotates)\n") && !text.contains("parked"), "{text}");
+        let expected = "since 2026-01-02T03:04:05Z, with 8500 MiB of host memory; wanted, and back in ";
+        assert!(text.contains(expected), "{text}");
+        let unwanted = SliceView { returns_in_ms: None, ..sample::away() };
+        let text = describe(&unwanted, &sample::owners(), Clock::Utc);
+        assert!(text.contains("back for a stay after the next call of its programs"), "{text}");
     }
 
     #[test]

@@ -140,6 +140,29 @@ impl Rotation {
         due
     }
 
+    /// Time to the earliest return of each slice that waits for its stay, if nobody else leaves or comes meanwhile.
+    ///
+    /// The rest of the stay that ends first, and a stay of each that comes before.
+    pub fn returns(&self, now: Duration, slices: &[RotatingSlice]) -> BTreeMap<SliceName, Duration> {
+        let order = |slice: &RotatingSlice| {
+            let times = self.of(&slice.name);
+            (times.had, times.waits, slice.name.clone())
+        };
+        let stay = |slice: &RotatingSlice| self.stay(&self.of(&slice.name), slice.held);
+        let rest = |slice: &RotatingSlice| {
+            let times = self.of(&slice.name);
+            times.came.saturating_add(stay(slice)).max(times.not_before).saturating_sub(now)
+        };
+        let wanted = || slices.iter().filter(|slice| slice.presence == Presence::Wanted);
+        let return_of = |waiter: &RotatingSlice| {
+            let here = slices.iter().filter(|slice| slice.presence == Presence::Here && slice.shares(waiter));
+            let first = here.map(rest).min().unwrap_or_default();
+            let before = wanted().filter(|other| other.shares(waiter) && order(other) < order(waiter));
+            (waiter.name.clone(), before.map(stay).fold(first, Duration::saturating_add))
+        };
+        wanted().map(return_of).collect()
+    }
+
     /// Notes that the stay of a slice begins, and the time that its return took.
     pub fn came(&mut self, name: &SliceName, now: Duration, took: Duration) {
         let times = self.times.entry(name.clone()).or_default();

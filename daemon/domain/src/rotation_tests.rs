@@ -100,6 +100,19 @@ fn four_slices_of_60_percent_have_equal_times() {
 }
 
 #[test]
+fn return_is_expected_after_the_stays_before_it() {
+    let mut rotating = Rotating::of(1, 1.8, &["0.6"; 3]);
+    rotating.pass(Duration::from_secs(12));
+    let expected = rotating.rotation.returns(rotating.now, &rotating.observe());
+    assert_eq!(expected.len(), 2, "one is there: {expected:?}");
+    let (next, first) = expected.iter().min_by_key(|(_, time)| **time).unwrap();
+    let last = *expected.values().max().unwrap();
+    assert!(*first <= LEAST_STAY && last >= *first + LEAST_STAY, "{expected:?}");
+    rotating.pass(*first + LOOK * 2);
+    assert!(!rotating.node.slice(next).unwrap().is_away(), "{next} came as expected");
+}
+
+#[test]
 fn stay_is_twelve_times_the_copies_of_its_switch() {
     let mut rotating = Rotating::of(1, 1.2, &["0.6"; 2]);
     (rotating.held, rotating.cost) = (Bytes::mib(6 << 10), Duration::from_secs(1));

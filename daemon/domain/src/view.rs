@@ -2,7 +2,7 @@
 
 mod amounts;
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::cordon::Cordon;
 use crate::fault::Fault;
 use crate::id::{GpuUuid, HostPid, InnerPid, NumaNode, SliceName};
 use crate::jobs::ProjectName;
-use crate::park::{IdleTime, Park};
+use crate::park::{IdleTime, Park, ParkStage};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
@@ -269,6 +269,26 @@ pub struct SliceView {
     /// Stage of its absence from its GPUs; `None` while it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked: Option<Park>,
+    /// Time to the earliest return of a rotating slice that is wanted, in milliseconds, if it is away by its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returns_in_ms: Option<u64>,
+}
+
+impl SliceView {
+    /// Tests if it is away because others of its GPU have their stays, and not because it was parked.
+    pub fn is_away_by_turn(&self) -> bool {
+        self.rotates && self.parked.is_some_and(|park| park.wakes && park.stage == ParkStage::Parked)
+    }
+
+    /// State in one phrase: the stage of its absence while it is not on its GPUs, else that of its compute.
+    pub fn state(&self) -> String {
+        match self.parked {
+            Some(_) if self.is_away_by_turn() => "away (rotates)".to_string(),
+            Some(park) => park.stage.to_string(),
+            // The launches of a parked slice are held, which its compute has as frozen.
+            None => self.compute_state.to_string(),
+        }
+    }
 }
 
 /// A slice's part of one GPU.

@@ -78,8 +78,11 @@ fn traits(slice: &SliceView, owners: &Owners) -> Vec<(&'static str, String)> {
         (NAME, slice.name.to_string()),
         (USER, owners.user(slice)),
         (USER, slice.owner_uid.to_string()),
-        (STATE, word(slice)),
+        (STATE, slice.state()),
     ];
+    // It is found as parked as well, as it was in earlier releases.
+    let is_away = slice.is_away_by_turn();
+    traits.extend(["away", "parked"].into_iter().filter(|_| is_away).map(|word| (STATE, word.to_owned())));
     let is_idle =
         slice.compute_state == ComputeState::NoWork && slice.idle_ms.is_some() && slice.parked.is_none();
     traits.extend(is_idle.then(|| (STATE, "idle".to_owned())));
@@ -91,12 +94,6 @@ fn traits(slice: &SliceView, owners: &Owners) -> Vec<(&'static str, String)> {
     traits.extend(slice.pod.iter().map(|pod| (POD, pod.name.to_string())));
     traits.extend(slice.devices.iter().map(|device| (GPU, device.gpu_index.to_string())));
     traits
-}
-
-/// State of a slice: its stage while it is parked, else that of its compute.
-pub(super) fn word(slice: &SliceView) -> String {
-    // The launches of a parked slice are held, which its compute has as frozen.
-    slice.parked.map_or_else(|| slice.compute_state.to_string(), |park| park.stage.to_string())
 }
 
 /// End of a slice, in words.
@@ -130,6 +127,9 @@ mod tests {
         let states: Vec<_> =
             traits(&slice, &sample::owners()).into_iter().filter(|(key, _)| *key == STATE).collect();
         assert_eq!(states, [(STATE, "parked".to_owned())]);
+        let away = traits(&sample::away(), &sample::owners()).into_iter().filter(|(key, _)| *key == STATE);
+        let away: Vec<String> = away.map(|(_, word)| word).collect();
+        assert_eq!(away, ["away (rotates)", "away", "parked"]);
     }
 
     #[test]

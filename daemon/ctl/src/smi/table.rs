@@ -157,8 +157,8 @@ fn slices(node: &NodeView, owners: &Owners) -> Section {
 
 /// State of a slice's compute; without work the time for which it is idle, if it counts as that.
 pub(crate) fn state(slice: &SliceView) -> Cell {
-    if let Some(park) = slice.parked {
-        return Cell::from(park.stage.to_string()).tinted(Tint::Yellow);
+    if slice.parked.is_some() {
+        return Cell::from(slice.state()).tinted(Tint::Yellow);
     }
     match (slice.compute_state, slice.idle_ms) {
         (ComputeState::NoWork, Some(idle_ms)) => Cell::from(when::idle(idle_ms)).tinted(Tint::Yellow),

@@ -93,7 +93,7 @@ fn below<'a>(state: &ScreenState, scene: &'a Scene, gpu: &'a GpuView) -> Vec<Scr
 
 fn slice_matches(state: &ScreenState, scene: &Scene, slice: &SliceView) -> bool {
     let (user, purpose) = (scene.user(slice.owner_uid), scene.purpose(slice));
-    let state_of_it = slice.compute_state.to_string();
+    let state_of_it = slice.state();
     let idle = if slice.idle_ms.is_some() { "idle" } else { "" };
     holds(state, &[slice.name.as_str(), &user, &purpose, &state_of_it, idle])
         || slice.processes.iter().any(|process| holds(state, &[&process.command]))

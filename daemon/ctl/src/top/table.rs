@@ -159,6 +159,7 @@ fn of_part(scene: &Scene, slice: &SliceView, device: &SliceDeviceView, grid: &Gr
 pub(super) fn condition(slice: &SliceView, over: bool) -> (String, Tone) {
     let idle = slice.idle_ms.map(span);
     match (slice.compute_state, idle) {
+        _ if slice.is_away_by_turn() => ("away".into(), Tone::Cold),
         _ if slice.is_away() => ("parked".into(), Tone::Cold),
         (_, None) if slice.frozen => ("frozen".into(), Tone::Cold),
         (_, Some(idle)) if slice.frozen => (format!("frozen {idle}"), Tone::Cold),

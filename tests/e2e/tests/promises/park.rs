@@ -283,6 +283,7 @@ fn slices_without_room_have_their_stays_in_turn() {
     for round in 0..2 {
         for (tenant, piece, sum) in &mut tenants {
             assert_eq!(tenant.number(&format!("sum {piece}")), Ok(*sum), "round {round}");
+            assert!(node.tranche(&["slice", "list"]).success().contains("away (rotates)"));
             let device = node.device();
             let there = pids.iter().filter(|pid| device.held_by(0, &[**pid]) > Bytes::ZERO);
             assert!(there.count() <= 1, "one is there at a time");

@@ -29,7 +29,7 @@ pub static SLICE_FIELDS: [Field<OfSlice>; 38] = fields! {
     "compute.limit" ["%"], "the most compute it may have", |slice, _| percent(slice.limit);
     "compute.used" ["%"], "its part of the GPU's time in the last second", |_, device| percent(device.compute_used_1s);
     "compute.used_60s" ["%"], "and in the last minute", |_, device| percent(device.compute_used_60s);
-    "compute.state", "what it does with its compute, or why nothing", |slice, _| Some(slice.compute_state.to_string());
+    "compute.state", "what it does with its compute, or why nothing", |slice, _| Some(slice.state());
     "compute.waits_for", "the slice that it waits for", |slice, _| slice.waits_for.as_ref().map(ToString::to_string);
     "compute.passed", "launches let through for want of progress", |slice, _| Some(slice.launches_passed.to_string());
     "compute.degraded", "launches let through while the daemon was away", |slice, _| Some(slice.launches_degraded.to_string());
