@@ -20,7 +20,7 @@ use crate::config::manual::{manual, manual_of_daemon, template};
 use crate::sockets::job_runner_beside;
 use crate::{
     Config, ConfigSource, Configured, Contexts, DaemonPaths, DaemonScope, Documents, ManagedGpus, SetLog,
-    Settings, configuration, ownership, serve,
+    Settings, configuration, ownership, serve, shim_file,
 };
 use tranche_linux::{privileges, supervisor};
 
@@ -181,6 +181,8 @@ impl ChosenSettings {
     fn by(config: &Config) -> Result<Self, Failed> {
         let layout = layout(config)?;
         let shim = config.shim.clone().map_or_else(shim_beside_us, Ok)?;
+        let named = config.shim.as_deref().map_or(Ok(()), |shim| shim_file::check(shim, layout.reach));
+        named.map_err(|fault| format!("the library that `shim` names, {}, {fault}", shim.display()))?;
         let documents = documents(config, &layout)?;
         let account = ownership::account(config.user.as_deref(), layout.reach, is_usual(&layout))?;
         Ok(Self { layout, shim, documents, account })

@@ -81,7 +81,8 @@ settings! {
 
     /// Library that tenants preload.
     ///
-    /// Default: `../lib/tranche/libtranche_preload.so`, relative to the directory of the daemon.
+    /// Default: `../lib/tranche/libtranche_preload.so`, relative to the directory of the daemon. A library that is named here
+    /// has to be a file of root's that others cannot write, of this release's version of shared memory.
     restart shim: Option<PathBuf> = None, "\"/usr/lib/tranche/libtranche_preload.so\"";
 
     /// Charge for a context, in MiB, where its cost cannot be measured.

@@ -37,6 +37,7 @@ mod sampler;
 mod serve;
 mod server;
 mod service;
+mod shim_file;
 mod snapshot;
 mod sockets;
 mod state;

@@ -104,7 +104,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tranche-policy", &["tranche-shm"]),
     ("tranche-symbols", &[]),
     ("tranche-hooks", &["tranche-policy", "tranche-shm", "tranche-symbols"]), // the last for its tests alone
-    ("tranche-preload", &["tranche-hooks"]),
+    ("tranche-preload", &["tranche-hooks", "tranche-shm"]), // the last for its version in the library's own name
     ("tranche-libcuda", &["tranche-hooks"]),
     ("tranche-libnvml", &["tranche-hooks"]),
     // Tests. They run the shim's library and never link to it.

@@ -1,5 +1,8 @@
 //! The configuration of the running daemon can be shown, and reloaded without a restart.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use e2e::{Node, Tenant, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -106,4 +109,39 @@ fn a_gpu_that_is_not_there_is_refused_by_the_check_and_at_the_start() {
     }
     node.configure("gpus = [0]\n");
     assert!(daemon(Some("--check")).success().contains("gpus = [0]"));
+}
+
+#[test]
+fn library_that_cannot_be_used_keeps_the_daemon_from_starting() {
+    let mut node = Node::without_daemon("h200x1");
+    let bytes = fs::read(node.stage().shim()).unwrap();
+    let folder = node.dir().to_owned();
+    let copy = |name: &str, mode: u32, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    // One digit more or less would move what follows.
+    let (own, other) = (format!("preload.so.{}\0", tranche_shm::ABI), b"preload.so.9\0");
+    let at = bytes.windows(own.len()).position(|window| window == own.as_bytes()).unwrap();
+    let mut another = bytes.clone();
+    another[at..at + own.len()].copy_from_slice(other);
+    let cases = [
+        (folder.join("missing.so"), "cannot be read"),
+        (folder.clone(), "no regular file"),
+        (copy("open.so", 0o666, &bytes), "can be written by others"),
+        (copy("script.so", 0o644, b"#!/bin/sh\n"), "no shared library"),
+        (copy("other.so", 0o644, &another), "version 9 of shared memory"),
+    ];
+    for (path, complaint) in &cases {
+        node.configure(&format!("shim = {:?}\n", path.display().to_string()));
+        node.try_start_daemon().expect_err("its programs could not use the library");
+        let log = node.daemon_log();
+        let told = log.lines().last().unwrap_or_default();
+        assert!(told.contains(complaint) && told.contains(&path.display().to_string()), "{complaint}: {log}");
+    }
+    let usable = copy("usable.so", 0o644, &bytes);
+    node.configure(&format!("shim = {:?}\n", usable.display().to_string()));
+    node.try_start_daemon().unwrap();
 }
