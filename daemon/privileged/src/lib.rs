@@ -21,6 +21,7 @@ mod bpf;
 mod client;
 mod containers;
 mod evidence;
+mod leaves;
 mod park;
 mod powers;
 mod protocol;

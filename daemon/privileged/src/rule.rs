@@ -23,6 +23,7 @@ use nix::unistd::{geteuid, getppid};
 use crate::bounds::Bounds;
 use crate::bpf::{self, Map};
 use crate::evidence::{Subject, majors, pid_of};
+use crate::leaves;
 use crate::protocol::{Denied, Refusal};
 use crate::sys;
 
@@ -157,7 +158,22 @@ impl Rule {
         for (_, old) in there.iter().filter(|(id, _)| *id != own) {
             bpf::detach(root.as_fd(), old.as_fd()).map_err(logged("detach the device rule before"))?;
         }
+        self.reclaim();
         Ok(())
+    }
+
+    /// Removes empty leaves of earlier daemons with this runtime directory.
+    ///
+    /// Those with processes are removed with the next slice that ends, unless processes of a slice are admitted there.
+    fn reclaim(&mut self) {
+        for path in leaves::below(&self.hierarchy.path(Path::new("")), &self.name) {
+            let Ok(cgroup) = fs::metadata(self.hierarchy.path(&path)) else { continue };
+            let id = cgroup.ino();
+            if cgroup.uid() == geteuid().as_raw() && self.leaves.iter().all(|leaf| leaf.id != id) {
+                self.leaves.push(Leaf { id, generation: None, path });
+            }
+        }
+        self.tidy(DAEMON);
     }
 
     /// Updates NVIDIA's majors, and the ids of the additional cgroups.
@@ -301,7 +317,10 @@ impl Hierarchy {
         self.make(&leaf).map_err(logged("make a cgroup for a slice"))?;
         let pid = pid_of(process).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         let moved = fs::write(self.path(&leaf.join("cgroup.procs")), pid.to_string());
-        moved.map_err(logged("move a process into the cgroup of its slice"))?;
+        moved.map_err(logged("move a process into the cgroup of its slice")).inspect_err(|_| {
+            // Fails where other processes of the slice are in it.
+            let _ = fs::remove_dir(self.path(&leaf));
+        })?;
         // The pid belonged to the process throughout, so no other process was moved.
         pid_of(process).filter(|now| *now == pid).ok_or(Denied::Refused(Refusal::NotAProcess))?;
         Ok(leaf)

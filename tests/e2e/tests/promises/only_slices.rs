@@ -333,6 +333,30 @@ fn listed_cgroup_opens_gpus_also_when_it_was_made_anew() {
 }
 
 #[test]
+fn empty_cgroups_of_a_killed_daemon_are_removed_at_the_next_start() {
+    let Some(mut kept) = Kept::configured("true") else { return };
+    let own = leaf_of(kept.node.daemon_pid()).expect("the daemon is in a leaf");
+    let own = hierarchy().map(|root| root.join(own)).expect("it is there");
+    let (above, name) = (own.parent().unwrap(), own.file_name().unwrap().to_string_lossy().into_owned());
+    let (left, other) = (above.join(name.replace(".0", ".4242")), above.join("tranche_0000000.4242"));
+    let mut shell = kept.shell("a");
+    let used = hierarchy().unwrap().join(leaf_of(shell.pid()).expect("it is in one"));
+    // As a daemon leaves them that is killed before the slice's processes have ended.
+    for cgroup in [&left, &other] {
+        fs::create_dir(cgroup).expect("root makes cgroups");
+    }
+    kept.node.kill_daemon();
+    kept.node.start_daemon();
+    assert!(!left.exists() && other.exists(), "another daemon's stays");
+    fs::remove_dir(other).expect("no process is in it");
+    assert!(used.exists() && tries(&mut shell) == Open);
+    shell.end();
+    eventually("the slice's goes with the slice", || {
+        if used.exists() { Err("it is there".into()) } else { Ok(()) }
+    });
+}
+
+#[test]
 fn daemon_that_cannot_keep_the_rule_does_not_start() {
     let Some(mut kept) = Kept::configured("true") else { return };
     kept.node.stop_daemon();
