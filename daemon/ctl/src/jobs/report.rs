@@ -2,6 +2,7 @@
 
 mod chart;
 mod labels;
+mod precision;
 mod table;
 
 use std::fmt::Write;

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use tranche_domain::jobs::Report;
 
-use super::labels::{Labels, gpu_hours};
+use super::labels::Labels;
+use super::precision::{GpuMicros, Precision};
 use crate::jobs::palette::COLOURS;
 use crate::when::{self, Clock};
 
@@ -22,36 +23,38 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels, clock: Cloc
     let step = u64::from(step_hours) * 3_600_000;
     let periods = periods(report, step);
     let groups = largest(report, labels);
-    let mut bars: BTreeMap<u64, BTreeMap<usize, f64>> = BTreeMap::new();
+    let mut bars: BTreeMap<u64, BTreeMap<usize, GpuMicros>> = BTreeMap::new();
     for row in &report.rows {
         let group = labels.group(row);
         let at = groups.iter().position(|known| *known == group).unwrap_or(NAMED);
         let bar = bars.entry(row.from_unix_ms).or_default();
-        *bar.entry(at).or_default() += gpu_hours(row.allocated_milligpu_ms);
+        *bar.entry(at).or_default() += row.allocated_milligpu_ms;
     }
-    let most = bars.values().map(|bar| bar.values().sum::<f64>()).fold(1.0, f64::max);
+    let precision = Precision::of(bars.values().flat_map(BTreeMap::values).copied());
+    let most = bars.values().map(|bar| bar.values().sum::<GpuMicros>()).max().unwrap_or_default().max(1);
     let width = (WIDTH - LEFT - KEY) / periods as f64;
     let x = |from: u64| LEFT + (from.saturating_sub(report.from_unix_ms) / step) as f64 * width;
-    let y = |hours: f64| TOP + HEIGHT * (1.0 - hours / most);
-    let mut page = head(if step_hours == 1 { "hour" } else { "day" }, clock);
-    scale(&mut page, most, y);
+    let y = |amount: GpuMicros| TOP + HEIGHT * (1.0 - amount as f64 / most as f64);
+    let mut page = head(precision.title(), if step_hours == 1 { "hour" } else { "day" }, clock);
+    scale(&mut page, most, precision, y);
     dates(&mut page, report, step, clock, x);
     for (from, bar) in &bars {
-        let mut below = 0.0;
-        for (at, hours) in bar {
+        let mut below = 0;
+        for (at, amount) in bar {
             let name = groups.get(*at).map_or("others", String::as_str);
             let _ = writeln!(
                 page,
-                "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{}\"><title>{} {}: {hours:.2}</title></rect>",
+                "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{}\"><title>{} {}: {}</title></rect>",
                 x(*from) + width * 0.05,
-                y(below + hours),
+                y(below + amount),
                 width * 0.9,
-                y(below) - y(below + hours),
+                y(below) - y(below + amount),
                 COLOURS[*at],
                 clock.minutes(when::at(*from)),
                 escaped(name),
+                precision.text(precision.rounded(*amount)),
             );
-            below += hours;
+            below += amount;
         }
     }
     key(&mut page, &groups, bars.values().any(|bar| bar.contains_key(&NAMED)));
@@ -75,27 +78,28 @@ fn largest(report: &Report, labels: &Labels) -> Vec<String> {
     by_sum.into_iter().take(NAMED).map(|(name, _)| name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn head(period: &str, clock: Clock) -> String {
+fn head(amounts: &str, period: &str, clock: Clock) -> String {
     let zone = if clock == Clock::Utc { " (UTC)" } else { "" };
     let height = TOP + HEIGHT + 34.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"16\">GPU-hours held in each {period}{zone}</text>\n"
+         <text x=\"{LEFT}\" y=\"16\">{amounts} held in each {period}{zone}</text>\n"
     )
 }
 
-fn scale(page: &mut String, most: f64, y: impl Fn(f64) -> f64) {
+fn scale(page: &mut String, most: GpuMicros, precision: Precision, y: impl Fn(GpuMicros) -> f64) {
     for part in 0..=4 {
-        let hours = most * f64::from(part) / 4.0;
-        let at = y(hours);
+        let amount = most / 4 * part;
+        let at = y(amount);
         let _ = writeln!(
             page,
             "<line x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{at:.2}\" y2=\"{at:.2}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.0}\" y=\"{:.2}\" text-anchor=\"end\">{hours:.1}</text>",
+             <text x=\"{:.0}\" y=\"{:.2}\" text-anchor=\"end\">{}</text>",
             WIDTH - KEY,
             LEFT - 6.0,
-            at + 4.0
+            at + 4.0,
+            precision.text(precision.rounded(amount)),
         );
     }
 }
@@ -148,7 +152,7 @@ mod tests {
         let report = Report { from_unix_ms: 0, until_unix_ms: 2 * 86_400_000, rows };
         let page = svg(&report, 24, &Labels::default(), Clock::Utc);
         for part in
-            ["1970-01-01T00:00Z a: 10.00", "b: 20.00", "1970-01-02", ">30.0<", ">0.0<", "each day (UTC)"]
+            ["1970-01-01T00:00Z a: 10.00", "b: 20.00", "1970-01-02", ">30.00<", ">0.00<", "each day (UTC)"]
         {
             assert!(page.contains(part), "{part} is missing from\n{page}");
         }

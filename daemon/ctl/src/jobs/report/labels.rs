@@ -9,11 +9,6 @@ use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::users::user;
 
-/// GPU-hours of an amount in thousandths of a GPU times milliseconds.
-pub(super) fn gpu_hours(milligpu_ms: u64) -> f64 {
-    milligpu_ms as f64 / 3.6e9
-}
-
 /// Names of users and indices of GPUs.
 #[derive(Debug, Default)]
 pub(super) struct Labels {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tranche_domain::jobs::{Report, ReportRow};
 
-use super::labels::{Labels, gpu_hours};
+use super::labels::Labels;
+use super::precision::{GpuMicros, Precision, percent};
 use crate::cli::ReportBy;
 use crate::table::{Cell, Column, Page, or_dash};
 use crate::terminal::Canvas;
 use crate::when::{self, Clock};
 
-const COLUMNS: [Column; 9] = [
-    Column::right("GPU-hours"),
+const COLUMNS: [Column; 8] = [
     Column::right("Used"),
     Column::right("Idle"),
     Column::right("Borrowed").drop(5),
@@ -42,11 +42,16 @@ impl ReportTable<'_> {
             return page;
         }
         page.line(&head);
-        let row = |row: &ReportRow| self.cells(self.time(row.from_unix_ms), self.labels.group(row), row);
+        let precision = Precision::of(report.rows.iter().flat_map(amounts));
+        let row = |row: &ReportRow| {
+            let shown = amounts(row).map(|amount| precision.rounded(amount));
+            self.cells(self.time(row.from_unix_ms), self.labels.group(row), figures(row, precision, shown))
+        };
         let mut rows: Vec<_> = report.rows.iter().map(row).collect();
         let group = if self.has_periods { "" } else { "total" };
-        rows.push(self.cells("total".into(), group.into(), &total(report)));
-        page.table(&self.columns(), &rows);
+        let total = figures(&total(report), precision, sums(report, precision));
+        rows.push(self.cells("total".into(), group.into(), total));
+        page.table(&self.columns(precision), &rows);
         page
     }
 
@@ -54,7 +59,7 @@ impl ReportTable<'_> {
         self.clock.minutes(when::at(unix_ms))
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self, precision: Precision) -> Vec<Column> {
         let group = Column::left(match self.by {
             ReportBy::Project => "Project",
             ReportBy::User => "User",
@@ -62,13 +67,29 @@ impl ReportTable<'_> {
             ReportBy::Gpu => "GPU",
         });
         let period = self.has_periods.then(|| Column::left("From"));
-        period.into_iter().chain([group.cut(12)]).chain(COLUMNS).collect()
+        let allocated = Column::right(precision.title());
+        period.into_iter().chain([group.cut(12), allocated]).chain(COLUMNS).collect()
     }
 
-    fn cells(&self, from: String, group: String, row: &ReportRow) -> Vec<Cell> {
+    fn cells(&self, from: String, group: String, figures: [String; 9]) -> Vec<Cell> {
         let period = self.has_periods.then_some(from);
-        period.into_iter().chain([group]).chain(figures(row)).map(Cell::from).collect()
+        period.into_iter().chain([group]).chain(figures).map(Cell::from).collect()
     }
+}
+
+/// Amounts of GPU time: allocated, used, idle and borrowed.
+const fn amounts(row: &ReportRow) -> [GpuMicros; 4] {
+    [row.allocated_milligpu_ms, row.used_us, row.idle_milligpu_ms, row.borrowed_milligpu_ms]
+}
+
+/// Sums of the amounts as the rows show them.
+fn sums(report: &Report, precision: Precision) -> [u64; 4] {
+    let mut sums = [0_u64; 4];
+    for row in &report.rows {
+        let shown = amounts(row).map(|amount| precision.rounded(amount));
+        sums.iter_mut().zip(shown).for_each(|(sum, amount)| *sum = sum.saturating_add(amount));
+    }
+    sums
 }
 
 /// Sum of all rows, without waits, whose middle is not that of their middles.
@@ -85,16 +106,16 @@ fn total(report: &Report) -> ReportRow {
     }
 }
 
-fn figures(row: &ReportRow) -> [String; 9] {
-    let allocated = gpu_hours(row.allocated_milligpu_ms);
-    let used = row.used_us as f64 / 3.6e9;
+/// Cells of a row whose amounts are shown as these.
+fn figures(row: &ReportRow, precision: Precision, shown: [u64; 4]) -> [String; 9] {
+    let [allocated, used, idle, borrowed] = shown.map(|amount| precision.text(amount));
     let wait = |ms: Option<u64>| or_dash(ms.map(|ms| span(Duration::from_millis(ms))));
     [
-        format!("{allocated:.2}"),
-        format!("{used:.2}"),
-        format!("{:.2}", gpu_hours(row.idle_milligpu_ms)),
-        format!("{:.2}", gpu_hours(row.borrowed_milligpu_ms)),
-        or_dash((allocated > 0.0).then(|| format!("{:.0} %", 100.0 * used / allocated))),
+        allocated,
+        used,
+        idle,
+        borrowed,
+        or_dash(percent(row.used_us, row.allocated_milligpu_ms)),
         row.starts.to_string(),
         row.preemptions.to_string(),
         wait(row.wait_median_ms),
@@ -173,6 +194,33 @@ mod tests {
         let page = table(&Labels::default(), false).page(&whole, Canvas::PLAIN);
         for part in ["vision", "3.00", "1.50", "0.25", "50 %", "1m 1s", "1h 1m", "total", "4.00", "2.00"] {
             assert!(page.text().contains(part), "{part} is missing from\n{}", page.text());
+        }
+    }
+
+    #[test]
+    fn small_amounts_are_shown_and_the_total_is_their_sum() {
+        let small = |project: &str, seconds: u64| ReportRow {
+            project: project.parse().ok(),
+            allocated_milligpu_ms: seconds * 1_000_000,
+            used_us: 1_000,
+            ..ReportRow::default()
+        };
+        let few = report(vec![small("a", 4), small("b", 4), small("c", 4)]);
+        let text = table(&Labels::default(), false).page(&few, Canvas::PLAIN).text().to_owned();
+        for part in ["GPU-seconds", "4.000", "0.001", "12.000", "0.003", "0.03 %"] {
+            assert!(text.contains(part), "{part} is missing from\n{text}");
+        }
+        // The smallest amount has the decimals of all, and each amount is rounded for itself.
+        let rows = (0..3).map(|_| small("a", 18)).chain([small("b", 36_000)]).collect();
+        let text = table(&Labels::default(), false).page(&report(rows), Canvas::PLAIN).text().to_owned();
+        let cell = |line: &str, at: usize| {
+            let text = line.split('|').nth(at).unwrap().trim();
+            (text.parse::<f64>().unwrap() * 1e4).round() as u64
+        };
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(" %")).collect();
+        for column in 2..6 {
+            let rows: u64 = lines[..4].iter().map(|line| cell(line, column)).sum();
+            assert_eq!(cell(lines[4], column), rows, "column {column} of\n{text}");
         }
     }
 
