@@ -2,6 +2,8 @@
 
 mod gpus;
 mod jobs;
+mod reconnection;
+mod repeated;
 
 use std::env::{self, VarError};
 use std::future::Future;
@@ -25,6 +27,7 @@ use tranche_rpc::v1::node_client::NodeClient;
 use crate::errors::Failure;
 
 pub use gpus::{DrainTerms, Drained};
+pub use reconnection::Reconnection;
 
 /// Variable with the attach socket of the slice that a program runs in.
 pub const SLICE_SOCKET: &str = "TRANCHE_SLICE_SOCKET";
@@ -139,10 +142,21 @@ impl Daemon {
         &mut self,
         slice: Option<&SliceName>,
         follow: bool,
+        hear: impl FnMut(Event) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        self.events_since(0, slice, follow, hear)
+    }
+
+    /// As [`Daemon::events`], with those after this number alone.
+    pub fn events_since(
+        &mut self,
+        since_seq: u64,
+        slice: Option<&SliceName>,
+        follow: bool,
         mut hear: impl FnMut(Event) -> Result<ControlFlow<()>, Failure>,
     ) -> Result<(), Failure> {
-        let request =
-            v1::FollowEventsRequest { since_seq: 0, slice: slice.map(SliceName::to_string), follow };
+        let slice = slice.map(SliceName::to_string);
+        let request = v1::FollowEventsRequest { since_seq, slice, follow };
         let mut events = call!(self, self.node.clone(), follow_events, request)?;
         // New events may take any time; stored ones may not.
         let patience = if follow { Duration::MAX } else { PATIENCE };

@@ -47,6 +47,11 @@ pub enum Failure {
         /// Error of the transport.
         reason: String,
     },
+    /// The daemon was restarted while a request without a name waited, and may have carried it out.
+    #[error(
+        "tranched was restarted while the request waited, and slice {0} was made meanwhile, perhaps for it: use that one, or          delete it and try again; a request with a name is repeated by itself"
+    )]
+    PerhapsCreated(SliceName),
     /// The node has no GPU, and one was required.
     #[error("tranched has found no GPU: `tranche doctor` says why and what to do")]
     NoGpu,
@@ -211,6 +216,11 @@ impl Failure {
     /// Tests if standard output was closed, as in `tranche smi | head -1`, which is no error.
     pub fn is_reader_gone(&self) -> bool {
         matches!(self, Self::Output(cause) if cause.kind() == ErrorKind::BrokenPipe)
+    }
+
+    /// Tests if the connection failed, so that the daemon may be about to be started again.
+    pub const fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::BrokenOff { .. } | Self::Silent { .. })
     }
 
     /// Tests if the daemon has no room for the request.

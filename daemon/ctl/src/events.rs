@@ -8,7 +8,7 @@ use tranche_domain::event::Event;
 use tranche_domain::text::visible;
 
 use crate::cli::EventsArgs;
-use crate::client::Daemon;
+use crate::client::{Daemon, Reconnection};
 use crate::errors::Failure;
 use crate::out;
 use crate::table::Page;
@@ -18,26 +18,47 @@ use crate::when::Clock;
 /// Carries out `tranche events` with the daemon at `socket`.
 pub fn events(args: &EventsArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let earliest = args.since.map(|since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH));
-    let mut any = false;
-    Daemon::connect(socket)?.events(args.slice.as_ref(), args.follow, |event| {
-        if earliest.is_some_and(|earliest| time(&event) < earliest) {
-            return Ok(ControlFlow::Continue(()));
-        }
-        any = true;
-        match args.output.json {
-            true => out::json_line(&event)?,
-            false => {
-                let mut page = Page::on(Canvas::of_stdout());
-                page.line(&line(&event, clock));
-                out::page(&page)?;
+    let mut daemon = Daemon::connect(socket)?;
+    let mut reconnection = Reconnection::new(socket);
+    let (mut any, mut last) = (false, None);
+    loop {
+        let before = last;
+        let since = before.unwrap_or_default();
+        let followed = daemon.events_since(since, args.slice.as_ref(), args.follow, |event| {
+            let is_known = before.is_some_and(|before| event.seq <= before);
+            last = last.max(Some(event.seq));
+            if is_known || earliest.is_some_and(|earliest| time(&event) < earliest) {
+                return Ok(ControlFlow::Continue(()));
             }
+            any = true;
+            print(&event, args, clock)?;
+            Ok(ControlFlow::Continue(()))
+        });
+        match followed {
+            _ if !args.follow => {
+                followed?;
+                break;
+            }
+            Ok(()) => match reconnection.after_end(last != before)? {
+                Some(next) => daemon = next,
+                None => break,
+            },
+            Err(failure) => daemon = reconnection.after(failure)?,
         }
-        Ok(ControlFlow::Continue(()))
-    })?;
+    }
     if let (Some(slice), false) = (&args.slice, any) {
         eprintln!("tranche: no events of a slice {slice} are kept, or none that late");
     }
     Ok(())
+}
+
+fn print(event: &Event, args: &EventsArgs, clock: Clock) -> Result<(), Failure> {
+    if args.output.json {
+        return out::json_line(event);
+    }
+    let mut page = Page::on(Canvas::of_stdout());
+    page.line(&line(event, clock));
+    out::page(&page)
 }
 
 fn time(event: &Event) -> SystemTime {

@@ -34,7 +34,7 @@ use crate::cli::{
     DeleteJobsArgs, DescribeArgs, ExecArgs, JobArgs, ListArgs, ListForm, LogsArgs, RunArgs, SizeArgs,
     SubmitArgs,
 };
-use crate::client::Daemon;
+use crate::client::{Daemon, Reconnection};
 use crate::errors::Failure;
 use crate::listing::canvas;
 use crate::terminal::Canvas;
@@ -127,8 +127,15 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
         named => named.clone(),
     };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
+    let mut reconnection = Reconnection::new(socket);
     loop {
-        let jobs = daemon.jobs(chosen.as_ref(), None)?;
+        let jobs = match daemon.jobs(chosen.as_ref(), None) {
+            Err(failure) if args.watch => {
+                daemon = reconnection.after(failure)?;
+                continue;
+            }
+            jobs => jobs?,
+        };
         let listing = listing::of(jobs);
         match (args.listing.form(), args.watch) {
             (_, false) => return listing.print(&args.listing),
@@ -170,16 +177,26 @@ pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
         member: args.member,
         last_lines: args.tail,
         follow: args.follow,
+        from_byte: None,
     };
-    let mut printed = false;
-    daemon.log(request, |part| {
-        printed |= !part.is_empty();
-        let mut out = stdout().lock();
-        out.write_all(part).and_then(|()| out.flush()).map_err(Failure::Output)
-    })?;
-    let job = daemon.jobs(Some(&project), Some(&args.job.name))?.into_iter().next();
+    let mut reconnection = Reconnection::new(socket);
+    let mut printed = None;
+    let job = loop {
+        let from_byte = printed;
+        let followed = daemon.log(v1::FollowLogRequest { from_byte, ..request.clone() }, |part, next| {
+            printed = Some(next);
+            let mut out = stdout().lock();
+            out.write_all(part).and_then(|()| out.flush()).map_err(Failure::Output)
+        });
+        match followed.and_then(|()| daemon.jobs(Some(&project), Some(&args.job.name))) {
+            Ok(jobs) => break jobs.into_iter().next(),
+            // An earlier release of the daemon tells no offsets: what was printed would be printed again.
+            Err(failure) if args.follow && printed != Some(0) => daemon = reconnection.after(failure)?,
+            Err(failure) => return Err(failure),
+        }
+    };
     job.iter()
-        .flat_map(|job| about_log(job, args.member, printed))
+        .flat_map(|job| about_log(job, args.member, printed.is_some()))
         .for_each(|note| eprintln!("tranche: {note}"));
     Ok(())
 }

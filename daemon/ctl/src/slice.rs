@@ -51,7 +51,7 @@ fn create(daemon: &mut Daemon, args: CreateArgs) -> Result<(), Failure> {
         several_containers: args.several_containers,
         ..args.size.request(args.name.or(args.named))
     };
-    let created = daemon.create(&request, args.size.wait.unwrap_or_default());
+    let created = daemon.create_patiently(&request, args.size.wait.unwrap_or_default());
     let slice = created.map_err(|failure| room::explained(daemon, &request, failure))?;
     report("created", &slice, args.output)
 }
@@ -81,7 +81,7 @@ fn park(daemon: &mut Daemon, args: &ShowArgs) -> Result<(), Failure> {
 }
 
 fn unpark(daemon: &mut Daemon, args: &UnparkArgs) -> Result<(), Failure> {
-    let slice = daemon.unpark(&args.name, args.wait.unwrap_or_default())?;
+    let slice = daemon.unpark_patiently(&args.name, args.wait.unwrap_or_default())?;
     report("unparked", &slice, args.output)
 }
 

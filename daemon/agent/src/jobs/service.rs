@@ -125,12 +125,14 @@ impl Jobs for JobsService {
     async fn follow_log(&self, request: Request<v1::FollowLogRequest>) -> Answer<Self::FollowLogStream> {
         let caller = caller(&request)?;
         let (asker, follower) = (caller.requester(), self.gate.follow(&caller)?);
-        let v1::FollowLogRequest { project, name, member, last_lines, follow } = request.into_inner();
+        let v1::FollowLogRequest { project, name, member, last_lines, follow, from_byte } =
+            request.into_inner();
         let (project, name) = names(&project, &name)?;
         let lines = last_lines.map(|lines| LogFrom::LastLines(usize::try_from(lines).unwrap_or(usize::MAX)));
+        let from = from_byte.map(LogFrom::Byte).or(lines).unwrap_or(LogFrom::Byte(0));
         let wanted = LogSelection { project, name, member, follow, asker };
         // An invalid request fails at once.
-        let first = self.part(&wanted, lines.unwrap_or(LogFrom::Byte(0))).await?;
+        let first = self.part(&wanted, from).await?;
         let (tell, told) = mpsc::channel(4);
         let service = self.clone();
         tokio::spawn(async move {
@@ -237,7 +239,7 @@ impl JobsService {
         let mut part = first;
         loop {
             let (next, empty, open) = (part.next, part.bytes.is_empty(), part.open);
-            if !empty && tell.send(Ok(v1::LogPart { data: part.bytes })).await.is_err() {
+            if !empty && tell.send(Ok(v1::LogPart { data: part.bytes, next })).await.is_err() {
                 return;
             }
             if empty && !(wanted.follow && open) {

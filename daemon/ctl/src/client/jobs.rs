@@ -83,15 +83,15 @@ impl Daemon {
         call!(self, self.jobs_client()?, delete_job, message).map(drop)
     }
 
-    /// Passes on a member's log in parts; with `follow` until it ends.
+    /// Passes on a member's log in parts, with the offset after each; with `follow` until it ends.
     pub fn log(
         &mut self,
         request: v1::FollowLogRequest,
-        mut hear: impl FnMut(&[u8]) -> Result<(), Failure>,
+        mut hear: impl FnMut(&[u8], u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let patience = if request.follow { Duration::MAX } else { PATIENCE };
         let mut parts = call!(self, self.jobs_client()?, follow_log, request)?;
-        self.each(&mut parts, patience, |part| hear(&part.data).map(ControlFlow::Continue))
+        self.each(&mut parts, patience, |part| hear(&part.data, part.next).map(ControlFlow::Continue))
     }
 
     /// Use of GPUs since a time in milliseconds since the Unix epoch.

@@ -112,7 +112,7 @@ fn reserve(daemon: &mut Daemon, request: &SliceRequest, wait: Duration) -> Resul
         Err(refusal) if refusal.may_pass() && !wait.is_zero() => {
             let refusal = crate::out::visible_lines(&refusal.to_string());
             eprintln!("tranche run: waiting up to {} for room: {refusal}", humantime::format_duration(wait));
-            daemon.create(request, wait)
+            daemon.create_patiently(request, wait)
         }
         answer => answer,
     };

@@ -15,7 +15,7 @@ use tranche_domain::id::SliceName;
 use tranche_domain::view::NodeView;
 
 use crate::cli::SmiArgs;
-use crate::client::{Daemon, SLICE_SOCKET, slice_of};
+use crate::client::{Daemon, Reconnection, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
 use crate::out;
 use crate::owners::Owners;
@@ -60,9 +60,16 @@ pub fn smi(args: &SmiArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
     let mut daemon = Daemon::connect(socket)?;
     let Some(interval) = args.every else { return look(&mut daemon, &picture, clock)?.print("") };
     let before = if stdout().is_terminal() { CLEAR } else { "" };
+    let mut reconnection = Reconnection::new(socket);
     loop {
-        // Written in one piece, so that the terminal does not flicker.
-        look(&mut daemon, &picture, clock)?.print(before)?;
+        match look(&mut daemon, &picture, clock) {
+            // Written in one piece, so that the terminal does not flicker.
+            Ok(drawn) => drawn.print(before)?,
+            Err(failure) => {
+                daemon = reconnection.after(failure)?;
+                continue;
+            }
+        }
         sleep(interval);
     }
 }

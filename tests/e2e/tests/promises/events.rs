@@ -1,6 +1,7 @@
 //! Events of a node remain readable for every user, also after a restart of the daemon.
 
 use std::fs;
+use std::time::Duration;
 
 use e2e::{Kind, Node, eventually};
 use tranche_domain::units::Bytes;
@@ -70,7 +71,7 @@ fn refusal_is_an_event_with_the_requester() {
 }
 
 #[test]
-fn follower_receives_each_event_until_the_daemon_ends() {
+fn follower_receives_each_event_once_over_restarts_of_the_daemon() {
     let mut node = Node::simulated("v100x8");
     let mut command = node.command(node.stage().command());
     let mut follower = e2e::Process::start(command.args(["events", "-f", "--slice", "late"]));
@@ -81,7 +82,19 @@ fn follower_receives_each_event_until_the_daemon_ends() {
     node.tranche(&["slice", "delete", "late"]).success();
     assert!(follower.line().unwrap().contains("slice-deleted"));
     assert_eq!(node.stop_daemon().code, Some(0), "no follower keeps it from ending");
-    assert_eq!(follower.line(), None);
+    node.start_daemon();
+    node.tranche(&["slice", "create", "late", "-g", "0.2"]).success();
+    let line = follower.line_within(Duration::from_secs(30)).unwrap();
+    assert!(line.contains("slice-created") && line.contains("slice late"), "nothing is repeated: {line}");
+    node.kill_daemon();
+    node.start_daemon();
+    node.tranche(&["slice", "delete", "late"]).success();
+    let mut next = || follower.line_within(Duration::from_secs(30)).unwrap();
+    assert!(next().contains("slice-taken-over") && next().contains("slice-deleted"));
+    follower.signal(nix::sys::signal::Signal::SIGTERM);
+    let outcome = follower.end();
+    let told = outcome.stderr.matches("is tried again").count();
+    assert!((1..=2).contains(&told), "once for each restart at most: {outcome}");
 }
 
 #[test]
