@@ -137,7 +137,11 @@ fn commitments(core: &Core, view: &mut GpuView) {
 }
 
 fn view_of(agent: &Agent, core: &Core, slice: &Slice) -> Option<SliceView> {
-    core.live.get(&slice.name).map(|runtime| self::slice(agent, slice, runtime))
+    let runtime = core.live.get(&slice.name)?;
+    let is_wanted = slice.is_away() && slice.parked.is_some_and(|park| park.wakes) && runtime.is_wanted();
+    let refusal = is_wanted.then(|| core.node.check_return(&slice.name).err()).flatten();
+    let cannot_return = refusal.map(|refusal| refusal.to_string());
+    Some(SliceView { cannot_return, ..self::slice(agent, slice, runtime) })
 }
 
 /// View of a slice with its attached processes.
@@ -176,6 +180,7 @@ pub(crate) fn slice(agent: &Agent, slice: &Slice, runtime: &SliceRuntime) -> Sli
         idle_ms: agent.idleness.idle(&slice.name).map(millis),
         parked: slice.parked,
         returns_in_ms: slice.is_away().then(|| agent.parking.returns_in(&slice.name)).flatten().map(millis),
+        cannot_return: None,
         root_pids: runtime.occupants().roots.into_iter().map(|root| root.pid).collect(),
     }
 }

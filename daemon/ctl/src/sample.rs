@@ -278,6 +278,7 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         idle_ms: None,
         parked: None,
         returns_in_ms: None,
+        cannot_return: None,
     }
 }
 

@@ -254,7 +254,11 @@ fn parked(slice: &SliceView, park: &Park, clock: Clock) -> String {
         };
         return format!("since {since}, with {} of host memory; {back}", park.host);
     }
-    let until = if park.wakes { ", until its next call" } else { "" };
+    let until = match &slice.cannot_return {
+        Some(reason) => format!(", though a call of its program waits: {reason}"),
+        None if park.wakes => ", until its next call".to_owned(),
+        None => String::new(),
+    };
     format!("{} since {since}, with {} of host memory{until}", park.stage, park.host)
 }
 

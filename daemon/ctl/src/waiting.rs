@@ -2,14 +2,14 @@
 
 use std::time::SystemTime;
 
-use tranche_domain::view::{NodeView, WaitingView};
+use tranche_domain::view::{NodeView, SliceView, WaitingView};
 
 use crate::owners::Owners;
 use crate::room;
 use crate::table::{Cell, Column, Section, or_dash};
 use crate::when;
 
-/// Requests that wait, oldest first.
+/// Requests that wait, oldest first, and parked slices of which a program waits for their return.
 pub fn requests(node: &NodeView, owners: &Owners, now: SystemTime) -> Section {
     const COLUMNS: [Column; 6] = [
         Column::left("Waiting").cut(12),
@@ -19,7 +19,27 @@ pub fn requests(node: &NodeView, owners: &Owners, now: SystemTime) -> Section {
         Column::right("Since"),
         Column::prose("For what"),
     ];
-    (COLUMNS.to_vec(), node.waiting.iter().map(|request| row(node, request, owners, now)).collect())
+    let requests = node.waiting.iter().map(|request| row(node, request, owners, now));
+    // Rotating slices return by their turn, which needs no room beside others.
+    let blocked = node.slices.iter().filter(|slice| !slice.rotates);
+    let blocked = blocked.filter_map(|slice| call(slice, owners));
+    (COLUMNS.to_vec(), requests.chain(blocked).collect())
+}
+
+/// A parked slice of which a program waits in a call.
+fn call(slice: &SliceView, owners: &Owners) -> Option<Vec<Cell>> {
+    let reason = slice.cannot_return.clone()?;
+    let (name, share) = (slice.name.to_string(), slice.share.to_string());
+    let unknown = || "-".to_owned();
+    let texts = [
+        name,
+        owners.user(slice),
+        share,
+        unknown(),
+        unknown(),
+        format!("a call of its program waits; {reason}"),
+    ];
+    Some(texts.map(Cell::from).to_vec())
 }
 
 fn row(node: &NodeView, request: &WaitingView, owners: &Owners, now: SystemTime) -> Vec<Cell> {
@@ -61,5 +81,16 @@ mod tests {
     fn requester_is_named() {
         let (_, rows) = requests(&sample::node(), &sample::owners(), SystemTime::UNIX_EPOCH);
         assert_eq!(rows[0].iter().take(3).map(Cell::text).collect::<Vec<_>>(), ["-", "ann", "0.8"]);
+    }
+
+    #[test]
+    fn call_of_a_program_that_waits_for_the_return_of_its_slice_is_shown() {
+        let cannot_return = Some("GPU 0 is cordoned".to_owned());
+        let slices = vec![SliceView { cannot_return, ..sample::parked() }, sample::away()];
+        let node = NodeView { slices, waiting: Vec::new(), ..sample::node() };
+        let (_, rows) = requests(&node, &sample::owners(), SystemTime::UNIX_EPOCH);
+        let texts: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(Cell::text).collect()).collect();
+        let expected = ["night", "ann", "0.5", "-", "-", "a call of its program waits; GPU 0 is cordoned"];
+        assert_eq!(texts, [expected.map(str::to_owned)]);
     }
 }

@@ -272,6 +272,9 @@ pub struct SliceView {
     /// Time to the earliest return of a rotating slice that is wanted, in milliseconds, if it is away by its turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns_in_ms: Option<u64>,
+    /// Reason for which it does not return though a call of its programs waits for that, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cannot_return: Option<String>,
 }
 
 impl SliceView {

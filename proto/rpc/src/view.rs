@@ -29,7 +29,7 @@ mirror! {
     view::SliceView = v1::SliceView {
         name, share, devices, priority, gang, project, frozen, compute_state, waits_for, launches_passed, launches_degraded, tier,
         tier_reason, ephemeral, pod, owner_uid, created_unix_ms, processes, root_pids,
-        idle_ms, parked, returns_in_ms, rotates, several_containers;
+        idle_ms, parked, returns_in_ms, cannot_return, rotates, several_containers;
         mode: compute_mode, compute: compute_permille, limit: limit_permille, latency: latency_us, park_idle: park_idle_s;
         in waits: Waits { count: waits, late: late_waits, longest_us: longest_wait_us }
     }
