@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tranche_domain::access::{Denied, PeerRole, Relation, Verb, allows};
 use tranche_domain::id::{HostPid, SliceName};
 
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::sockets::DaemonScope;
 use budgets::{Budgets, RunningCall};
 use connections::{Admitted, Connections};
@@ -126,7 +126,7 @@ impl AccessGate {
     }
 
     /// Authorizes an operation that concerns no existing slice.
-    pub(crate) fn permit(&self, caller: &Caller, verb: Verb) -> Result<(), RequestFailure> {
+    pub(crate) fn permit(&self, caller: &Caller, verb: Verb) -> Requested<()> {
         self.decide(caller, verb, caller.standing.to_slice(false), None)
     }
 
@@ -137,7 +137,7 @@ impl AccessGate {
         verb: Verb,
         slice: &SliceName,
         owner: u32,
-    ) -> Result<(), RequestFailure> {
+    ) -> Requested<()> {
         let relation = caller.standing.to_slice(caller.uid == owner);
         self.decide(caller, verb, relation, Some((slice, owner)))
     }
@@ -148,7 +148,7 @@ impl AccessGate {
         verb: Verb,
         relation: Relation,
         slice: Option<(&SliceName, u32)>,
-    ) -> Result<(), RequestFailure> {
+    ) -> Requested<()> {
         if allows(verb, relation) {
             return Ok(());
         }
@@ -159,22 +159,22 @@ impl AccessGate {
     }
 
     /// Checks the quota of slices for a user who has `has` of them.
-    pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Result<(), RequestFailure> {
+    pub(crate) fn permit_another_slice(&self, caller: &Caller, has: usize) -> Requested<()> {
         within(caller, has, self.limits().slices, "slices", "delete one")
     }
 
     /// Acquires a unit for a call, and waits until it may run.
-    async fn begin(&self, caller: &Caller) -> Result<RunningCall, RequestFailure> {
+    async fn begin(&self, caller: &Caller) -> Requested<RunningCall> {
         self.budgets.begin(caller, self.limits().waiting).await
     }
 
     /// Acquires a unit for a stream.
-    pub(crate) fn follow(&self, caller: &Caller) -> Result<Follower, RequestFailure> {
+    pub(crate) fn follow(&self, caller: &Caller) -> Requested<Follower> {
         self.budgets.follow(caller)
     }
 
     /// Checks the quota of waiting requests for a user who has `wait` of them.
-    pub(crate) fn permit_to_wait(&self, caller: &Caller, wait: usize) -> Result<(), RequestFailure> {
+    pub(crate) fn permit_to_wait(&self, caller: &Caller, wait: usize) -> Requested<()> {
         within(caller, wait, self.limits().waiting, "requests that wait", "wait for one of them")
     }
 }
@@ -185,7 +185,7 @@ fn within(
     most: usize,
     what: &'static str,
     remedy: &'static str,
-) -> Result<(), RequestFailure> {
+) -> Requested<()> {
     if caller.standing == PeerRole::Operator || has < most {
         return Ok(());
     }

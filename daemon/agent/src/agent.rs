@@ -35,7 +35,7 @@ use crate::config::{Config, Foreigners, OverCap};
 use crate::configuration::{Configured, ReloadOutcome};
 use crate::containers::{Described, SliceContainers};
 use crate::context::Contexts;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::faults::FaultMonitor;
 use crate::gpu_probe::GpuProbe;
 use crate::gpu_users::GpuUsers;
@@ -221,7 +221,7 @@ impl Agent {
     }
 
     /// Reads the configuration again and applies the keys that need no restart.
-    pub(crate) fn reload(&self, actor: Option<Actor>) -> Result<ReloadOutcome, RequestFailure> {
+    pub(crate) fn reload(&self, actor: Option<Actor>) -> Requested<ReloadOutcome> {
         let configured = self.configured.as_ref().ok_or(RequestFailure::NotConfigured)?;
         let reloaded = configured.reload(|config| self.reconfigure(config));
         let ReloadOutcome { applied, needs_restart } = reloaded.as_ref().map_err(|fault| {
@@ -251,13 +251,7 @@ impl Agent {
     }
 
     /// Authorizes an operation on a slice, stranded or not.
-    fn permit(
-        &self,
-        core: &Core,
-        name: &SliceName,
-        caller: &Caller,
-        verb: Verb,
-    ) -> Result<(), RequestFailure> {
+    fn permit(&self, core: &Core, name: &SliceName, caller: &Caller, verb: Verb) -> Requested<()> {
         self.gate.permit_with(caller, verb, name, core.slice(name)?.owner_uid)
     }
 }

@@ -18,6 +18,9 @@ use crate::parking::ParkFailure;
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
 
+/// Outcome of a request, or of a step of one.
+pub(crate) type Requested<T> = Result<T, RequestFailure>;
+
 /// Reason for which a request is answered with an error, and its gRPC status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestFailure {
@@ -206,7 +209,7 @@ impl From<RequestFailure> for Status {
 }
 
 /// Classifies the result of a request for a slice.
-pub(crate) fn outcome<T>(answer: &Result<T, RequestFailure>) -> RequestOutcome {
+pub(crate) fn outcome<T>(answer: &Requested<T>) -> RequestOutcome {
     match answer.as_ref().map_err(RequestFailure::code) {
         Ok(_) => RequestOutcome::Created,
         Err(Code::ResourceExhausted) => RequestOutcome::NoRoom,

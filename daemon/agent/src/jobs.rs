@@ -20,7 +20,7 @@ use tranche_jobs::{
 };
 
 use crate::agent::{Agent, Core};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::sockets::job_runner_beside;
 use tranche_linux::process::{Process, has_ended};
 use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
@@ -103,7 +103,7 @@ impl Hands {
     /// Carries out an operation on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&Agent) -> Result<T, RequestFailure> + Send + 'static,
+        operation: impl FnOnce(&Agent) -> Requested<T> + Send + 'static,
     ) -> Result<T, String> {
         let agent = Arc::clone(&self.agent);
         let done = tokio::task::spawn_blocking(move || operation(&agent)).await;

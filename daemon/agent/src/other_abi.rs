@@ -12,7 +12,7 @@ use tranche_domain::slice::ProcessId;
 use tranche_shm::{ABI, version};
 
 use crate::agent::{Agent, Core};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use tranche_linux::process::Process;
 use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject};
 
@@ -63,7 +63,7 @@ fn pids(processes: &[Process]) -> Vec<HostPid> {
 
 impl Agent {
     /// Fails if processes of another ABI version are attached to the slice.
-    pub(crate) fn refuse_other_version(&self, core: &Core, name: &SliceName) -> Result<(), RequestFailure> {
+    pub(crate) fn refuse_other_version(&self, core: &Core, name: &SliceName) -> Requested<()> {
         if !core.is_stranded(name) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Agent {
         core: &mut Core,
         name: &SliceName,
         force: bool,
-    ) -> Result<Vec<HostPid>, RequestFailure> {
+    ) -> Requested<Vec<HostPid>> {
         let mut ids = attached(&self.layout.slice(name)).map(|(_, attached)| attached).unwrap_or_default();
         let saved = core.stranded.iter().filter(|saved| saved.slice.name == *name);
         ids.extend(saved.flat_map(|saved| &saved.roots));

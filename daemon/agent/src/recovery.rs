@@ -19,7 +19,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 
 use crate::agent::{Agent, Core};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::other_abi::OtherAbi;
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store::{self, StoredState};
@@ -109,7 +109,7 @@ fn not_served(agent: &Agent, slice: &SliceName, message: String) {
 }
 
 /// Serves a saved slice; one that cannot be served is kept in the state unchanged.
-fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntime>, RequestFailure> {
+fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Requested<Arc<SliceRuntime>> {
     let mut core = agent.core();
     let opened = open_again(agent, &mut core, saved);
     if opened.is_err() {
@@ -119,11 +119,7 @@ fn serve_saved(agent: &Arc<Agent>, saved: &SavedSlice) -> Result<Arc<SliceRuntim
     opened
 }
 
-fn open_again(
-    agent: &Arc<Agent>,
-    core: &mut Core,
-    saved: &SavedSlice,
-) -> Result<Arc<SliceRuntime>, RequestFailure> {
+fn open_again(agent: &Arc<Agent>, core: &mut Core, saved: &SavedSlice) -> Requested<Arc<SliceRuntime>> {
     let slice = &saved.slice;
     core.node.adopt(slice.clone())?;
     let again = || {

@@ -21,7 +21,7 @@ use crate::access::Caller;
 use crate::agent::{Agent, Drain};
 use crate::audit;
 use crate::configuration::{Configured, ReloadOutcome};
-use crate::failure::{self, RequestFailure};
+use crate::failure::{self, RequestFailure, Requested};
 use crate::snapshot;
 use event_stream::EventSelection;
 use tranche_linux::privileges;
@@ -224,7 +224,7 @@ impl Node for NodeService {
 
 impl NodeService {
     /// Records refusals as events.
-    fn told<T>(&self, caller: &Caller, answer: Result<T, RequestFailure>) -> Result<T, RequestFailure> {
+    fn told<T>(&self, caller: &Caller, answer: Requested<T>) -> Requested<T> {
         if let Err(failure) = &answer {
             let told = Happening::new(EventKind::Refused, format!("user {}: {failure}", caller.uid));
             let told = told.asked_by(caller.actor());
@@ -251,7 +251,7 @@ impl NodeService {
 }
 
 /// Client of a request, as identified when its connection was admitted.
-pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, RequestFailure> {
+pub(crate) fn caller<T>(request: &Request<T>) -> Requested<Caller> {
     request.extensions().get::<Caller>().cloned().ok_or(RequestFailure::CallerUnknown)
 }
 

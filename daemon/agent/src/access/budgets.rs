@@ -11,7 +11,7 @@ use tranche_domain::access::PeerRole;
 
 use super::caller::Caller;
 use super::connections::Busy;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 
 /// Calls of read-only users that run concurrently, in total.
 const MAX_READ_ONLY_CALLS: usize = 4;
@@ -75,7 +75,7 @@ impl Counted {
     }
 
     /// Acquires a unit; `more` raises the limit of members.
-    fn take(self: &Arc<Self>, uid: u32, standing: PeerRole, more: usize) -> Result<HeldUnit, RequestFailure> {
+    fn take(self: &Arc<Self>, uid: u32, standing: PeerRole, more: usize) -> Requested<HeldUnit> {
         let BudgetRule { what, remedy, read_only, read_only_total, member } = self.rule;
         let mut counts = self.counts();
         let has = counts.users.get(&uid).copied().unwrap_or_default();
@@ -131,7 +131,7 @@ impl Default for Budgets {
 impl Budgets {
     /// Acquires a unit for a call, and waits until it may run.
     /// A member's limit is raised by `waiting`, the requests that may wait for capacity.
-    pub(super) async fn begin(&self, caller: &Caller, waiting: usize) -> Result<RunningCall, RequestFailure> {
+    pub(super) async fn begin(&self, caller: &Caller, waiting: usize) -> Requested<RunningCall> {
         let (uid, standing) = (caller.uid, caller.standing);
         let held = self.calls.take(uid, standing, waiting)?;
         let busy = caller.activity.begin();
@@ -143,7 +143,7 @@ impl Budgets {
     }
 
     /// Acquires a unit for a stream.
-    pub(super) fn follow(&self, caller: &Caller) -> Result<Follower, RequestFailure> {
+    pub(super) fn follow(&self, caller: &Caller) -> Requested<Follower> {
         let held = self.followers.take(caller.uid, caller.standing, 0)?;
         Ok(Follower { _held: held, _busy: caller.activity.begin() })
     }

@@ -9,7 +9,7 @@ use tranche_domain::id::HostPid;
 use tranche_domain::slice::ProcessId;
 
 use super::connections::ConnectionActivity;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use tranche_jobs::Requester;
 use tranche_linux::process::{self, Process};
 
@@ -45,7 +45,7 @@ impl Caller {
 
     /// Process that connected, by pid and start time.
     /// Fails if the kernel did not report the process or the process had ended.
-    pub(crate) fn process(&self) -> Result<ProcessId, RequestFailure> {
+    pub(crate) fn process(&self) -> Requested<ProcessId> {
         self.process.ok_or(RequestFailure::CallerGone(self.pid.ok_or(RequestFailure::CallerUnknown)?))
     }
 }

@@ -12,7 +12,7 @@ use tranche_domain::text::visible;
 
 use super::Agent;
 use crate::access::Caller;
-use crate::failure::RequestFailure;
+use crate::failure::Requested;
 use tranche_linux::clock::now_unix_ms;
 
 impl Agent {
@@ -22,7 +22,7 @@ impl Agent {
         gpus: &[GpuSelector],
         reason: Option<Reason>,
         caller: &Caller,
-    ) -> Result<Vec<Cordoned>, RequestFailure> {
+    ) -> Requested<Vec<Cordoned>> {
         let cordon = cordon(caller.uid, now_unix_ms(), reason);
         let done = self.change_cordons(caller, |node| node.cordon(gpus, &cordon))?;
         self.record_cordons(&done, EventKind::GpuCordoned, caller, |gpu| match &gpu.cordon {
@@ -33,11 +33,7 @@ impl Agent {
     }
 
     /// Opens GPUs to slices again.
-    pub(crate) fn uncordon(
-        &self,
-        gpus: &[GpuSelector],
-        caller: &Caller,
-    ) -> Result<Vec<Cordoned>, RequestFailure> {
+    pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Requested<Vec<Cordoned>> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
         let who = user(caller.uid);
         self.record_cordons(&done, EventKind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
@@ -48,7 +44,7 @@ impl Agent {
         &self,
         caller: &Caller,
         change: impl FnOnce(&mut Node) -> Result<Vec<Cordoned>, Refusal>,
-    ) -> Result<Vec<Cordoned>, RequestFailure> {
+    ) -> Requested<Vec<Cordoned>> {
         self.gate.permit(caller, Verb::Administer)?;
         let mut core = self.core();
         let before = core.node.cordons().clone();

@@ -16,7 +16,7 @@ use tranche_shm::crash::point;
 use super::notices::created;
 use super::{Agent, Core};
 use crate::access::{Caller, actor_of};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::queue::QueueTicket;
 use tranche_linux::clock::{monotonic_ms, now_unix_ms};
 use tranche_linux::privileges;
@@ -38,11 +38,7 @@ struct NewSlice {
 
 impl Agent {
     /// Creates a slice; on failure nothing has changed. Blocks until it is on disk.
-    pub(crate) fn create(
-        self: &Arc<Self>,
-        request: &SliceRequest,
-        caller: &Caller,
-    ) -> Result<Slice, RequestFailure> {
+    pub(crate) fn create(self: &Arc<Self>, request: &SliceRequest, caller: &Caller) -> Requested<Slice> {
         let actor = caller.actor();
         let new = self.create_in(&mut self.core(), request, caller)?;
         self.complete(new, actor)
@@ -55,7 +51,7 @@ impl Agent {
         request: &SliceRequest,
         caller: &Caller,
         ticket: QueueTicket,
-    ) -> Result<Slice, RequestFailure> {
+    ) -> Requested<Slice> {
         let actor = caller.actor();
         let mut core = self.core();
         let created = match core.waiting.granted(ticket) {
@@ -84,7 +80,7 @@ impl Agent {
         core: &mut Core,
         request: &SliceRequest,
         caller: &Caller,
-    ) -> Result<NewSlice, RequestFailure> {
+    ) -> Requested<NewSlice> {
         let uid = caller.uid;
         let has = core.node.slices().values().filter(|slice| slice.owner_uid == uid).count();
         self.gate.permit_another_slice(caller, has)?;
@@ -99,7 +95,7 @@ impl Agent {
         request: &SliceRequest,
         uid: u32,
         job: MemberId,
-    ) -> Result<Slice, RequestFailure> {
+    ) -> Requested<Slice> {
         let origin = Origin { uid, now_unix_ms: now_unix_ms(), job: Some(job) };
         let new = self.make(&mut self.core(), request, origin)?;
         self.complete(new, actor_of(uid))
@@ -110,7 +106,7 @@ impl Agent {
         core: &mut Core,
         request: &SliceRequest,
         origin: Origin,
-    ) -> Result<NewSlice, RequestFailure> {
+    ) -> Requested<NewSlice> {
         if let Some(name) = request.name.as_ref().filter(|name| core.is_stranded(name)) {
             return Err(Refusal::Exists(name.clone()).into());
         }
@@ -130,11 +126,7 @@ impl Agent {
         }
     }
 
-    fn serve_new(
-        self: &Arc<Self>,
-        core: &mut Core,
-        slice: &Slice,
-    ) -> Result<Arc<SliceRuntime>, RequestFailure> {
+    fn serve_new(self: &Arc<Self>, core: &mut Core, slice: &Slice) -> Requested<Arc<SliceRuntime>> {
         core.generation += 1;
         point("create: promised");
         let directory = self.layout.make_slice(&slice.name)?;
@@ -148,7 +140,7 @@ impl Agent {
     }
 
     /// Completes a creation once the slice is on disk; on failure it is undone. No lock of the core may be held.
-    fn complete(self: &Arc<Self>, new: NewSlice, actor: Actor) -> Result<Slice, RequestFailure> {
+    fn complete(self: &Arc<Self>, new: NewSlice, actor: Actor) -> Requested<Slice> {
         let NewSlice { slice, runtime, snapshot } = new;
         let recorded = self.record(snapshot);
         let mut core = self.core();
@@ -190,7 +182,7 @@ impl Agent {
         core: &mut Core,
         slice: &Slice,
         regions: Regions,
-    ) -> Result<Arc<SliceRuntime>, RequestFailure> {
+    ) -> Requested<Arc<SliceRuntime>> {
         let deadline = monotonic_ms() + u64::try_from(ENTRY_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         let parts = core.contexts.with_reserve(&slice.parts);
         let worker = self.workers.start(&slice.name);
@@ -218,11 +210,7 @@ impl Agent {
 
     /// Opens a slice's sockets. The one for containers exists for persistent slices, and for slices that a container
     /// used before.
-    pub(crate) fn listen(
-        self: &Arc<Self>,
-        runtime: &Arc<SliceRuntime>,
-        ephemeral: bool,
-    ) -> Result<(), RequestFailure> {
+    pub(crate) fn listen(self: &Arc<Self>, runtime: &Arc<SliceRuntime>, ephemeral: bool) -> Requested<()> {
         let mut ways = vec![(Way::Descent, self.layout.open_attach(&runtime.name)?)];
         if !ephemeral || !runtime.containers().is_empty() {
             ways.push((Way::Container, self.containers.listen(&runtime.name)?));

@@ -12,7 +12,7 @@ use tranche_shm::crash::point;
 
 use super::Agent;
 use crate::access::Caller;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use tranche_linux::clock::monotonic_ms;
 use tranche_slices::slice_runtime::SliceRuntime;
 
@@ -34,7 +34,7 @@ impl Agent {
         name: &SliceName,
         force: bool,
         caller: &Caller,
-    ) -> Result<Vec<HostPid>, RequestFailure> {
+    ) -> Requested<Vec<HostPid>> {
         let cause = force.then_some(EventCause::ForcedDeletion);
         self.delete_by(name, force, caller, cause).await
     }
@@ -46,7 +46,7 @@ impl Agent {
         force: bool,
         caller: &Caller,
         cause: Option<EventCause>,
-    ) -> Result<Vec<HostPid>, RequestFailure> {
+    ) -> Requested<Vec<HostPid>> {
         let verb = if force { Verb::Kill } else { Verb::Delete };
         self.permit(&self.core(), name, caller, verb)?;
         self.end(name, force, Instigator { actor: Some(caller.actor()), cause }).await
@@ -58,7 +58,7 @@ impl Agent {
         name: &SliceName,
         force: bool,
         by: Instigator,
-    ) -> Result<Vec<HostPid>, RequestFailure> {
+    ) -> Requested<Vec<HostPid>> {
         let (agent, name) = (Arc::clone(self), name.clone());
         tokio::spawn(async move { agent.end_uninterrupted(&name, force, by).await }).await?
     }
@@ -68,7 +68,7 @@ impl Agent {
         name: &SliceName,
         force: bool,
         by: Instigator,
-    ) -> Result<Vec<HostPid>, RequestFailure> {
+    ) -> Requested<Vec<HostPid>> {
         if force && self.may_be_restored(name) {
             let (agent, of) = (Arc::clone(self), name.clone());
             tokio::task::spawn_blocking(move || agent.prepare_signal(&of, Signal::SIGKILL)).await?;
@@ -111,12 +111,7 @@ impl Agent {
     }
 
     /// Ends the slice, so that no process is admitted any more.
-    fn begin_deletion(
-        &self,
-        name: &SliceName,
-        force: bool,
-        by: &Instigator,
-    ) -> Result<Begun, RequestFailure> {
+    fn begin_deletion(&self, name: &SliceName, force: bool, by: &Instigator) -> Requested<Begun> {
         let mut core = self.core();
         if core.is_stranded(name) {
             return self.delete_unserved(&mut core, name, force).map(Begun::Over);

@@ -15,7 +15,7 @@ use super::Agent;
 use super::cordon::user;
 use super::ending::Farewell;
 use crate::access::Caller;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::gpu_users::GpuUserKind;
 
 /// Pause between two checks.
@@ -68,8 +68,8 @@ impl Agent {
         self: &Arc<Self>,
         drain: &Drain,
         caller: &Caller,
-        sender: &Sender<Result<Progress, RequestFailure>>,
-    ) -> Result<(), RequestFailure> {
+        sender: &Sender<Requested<Progress>>,
+    ) -> Requested<()> {
         let parked = if drain.park { self.park_all(drain, caller).await? } else { Vec::new() };
         let begun = Instant::now();
         // An unlimited time may overflow the clock.
@@ -106,7 +106,7 @@ impl Agent {
     }
 
     /// Completes the drain, unless a GPU was uncordoned meanwhile: then slices may be placed there again.
-    fn drained(&self, drain: &Drain, caller: &Caller) -> Result<(), RequestFailure> {
+    fn drained(&self, drain: &Drain, caller: &Caller) -> Requested<()> {
         let core = self.core();
         let open = drain.gpus.iter().find(|gpu| !core.node.cordons().contains_key(&gpu.uuid));
         if let Some(gpu) = open {
@@ -138,7 +138,7 @@ impl Agent {
         });
     }
 
-    async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Result<Vec<RemainingView>, RequestFailure> {
+    async fn remaining(self: &Arc<Self>, gpus: &[Cordoned]) -> Requested<Vec<RemainingView>> {
         let (agent, gpus) = (Arc::clone(self), gpus.to_vec());
         let look = tokio::task::spawn_blocking(move || {
             gpus.iter().flat_map(|gpu| remaining_on(&agent, gpu)).collect()
@@ -150,11 +150,7 @@ impl Agent {
     }
 
     /// Parks every slice on the GPUs that can be; returns their names.
-    async fn park_all(
-        self: &Arc<Self>,
-        drain: &Drain,
-        caller: &Caller,
-    ) -> Result<Vec<SliceName>, RequestFailure> {
+    async fn park_all(self: &Arc<Self>, drain: &Drain, caller: &Caller) -> Requested<Vec<SliceName>> {
         let mut parked = Vec::new();
         for name in slices_of(&self.remaining(&drain.gpus).await?) {
             let (agent, of, by) = (Arc::clone(self), name.clone(), caller.clone());
@@ -169,10 +165,7 @@ impl Agent {
         Ok(parked)
     }
 
-    async fn terminate_each(
-        self: &Arc<Self>,
-        slices: BTreeSet<SliceName>,
-    ) -> Result<Farewells, RequestFailure> {
+    async fn terminate_each(self: &Arc<Self>, slices: BTreeSet<SliceName>) -> Requested<Farewells> {
         let agent = Arc::clone(self);
         let terminated = tokio::task::spawn_blocking(move || {
             let mut farewells = Farewells::new();

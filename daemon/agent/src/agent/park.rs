@@ -19,7 +19,7 @@ use tranche_slices::slice_runtime::{Candidate, SliceRuntime};
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::audit;
-use crate::failure::RequestFailure;
+use crate::failure::Requested;
 use crate::parking::{self, Moving, ParkFailure, SlicePassage};
 
 /// Processes with the memory that each may hold.
@@ -28,12 +28,7 @@ pub(super) type Loads = Vec<(Arc<Process>, Bytes)>;
 impl Agent {
     /// Moves the device memory of a slice to host memory, and frees its part of the GPUs. Blocks until that is done;
     /// a failure leaves the slice on its GPUs.
-    pub(crate) fn park(
-        &self,
-        name: &SliceName,
-        caller: &Caller,
-        cause: Option<EventCause>,
-    ) -> Result<(), RequestFailure> {
+    pub(crate) fn park(&self, name: &SliceName, caller: &Caller, cause: Option<EventCause>) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
         let moving = self.parking.begin(name)?;
@@ -50,7 +45,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn bring_back(&self, name: &SliceName) -> Result<(), RequestFailure> {
+    pub(super) fn bring_back(&self, name: &SliceName) -> Requested<()> {
         let runtime = self.commit_again(name)?;
         self.return_to_gpus(&runtime)
     }
@@ -63,12 +58,7 @@ impl Agent {
     }
 
     /// Parks a slice that is reserved for it. Returns the bytes in host memory; records a failure alone.
-    pub(super) fn park_begun(
-        &self,
-        moving: &Moving<'_>,
-        by: Instigator,
-        wakes: bool,
-    ) -> Result<Bytes, RequestFailure> {
+    pub(super) fn park_begun(&self, moving: &Moving<'_>, by: Instigator, wakes: bool) -> Requested<Bytes> {
         let intended = self.intend(moving.slice(), wakes)?;
         self.park_intended(intended, by)
     }
@@ -78,7 +68,7 @@ impl Agent {
         &self,
         (runtime, loads): (Arc<SliceRuntime>, Loads),
         by: Instigator,
-    ) -> Result<Bytes, RequestFailure> {
+    ) -> Requested<Bytes> {
         let name = &runtime.name;
         let parked = self.leave(&runtime, loads);
         match parked {
@@ -103,7 +93,7 @@ impl Agent {
     /// Checks that the driver may park, has the calls and returns a state for each process of a slice.
     ///
     /// False if none has initialised the driver.
-    pub(super) fn can_checkpoint(&self, name: &SliceName) -> Result<bool, RequestFailure> {
+    pub(super) fn can_checkpoint(&self, name: &SliceName) -> Requested<bool> {
         let runtime = self.core().live.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))?;
         self.refuse_driver()?;
         let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
@@ -114,11 +104,7 @@ impl Agent {
     }
 
     /// Checks that a slice can be parked, and records that it is about to be.
-    pub(super) fn intend(
-        &self,
-        name: &SliceName,
-        wakes: bool,
-    ) -> Result<(Arc<SliceRuntime>, Loads), RequestFailure> {
+    pub(super) fn intend(&self, name: &SliceName, wakes: bool) -> Requested<(Arc<SliceRuntime>, Loads)> {
         let mut core = self.core();
         self.refuse_other_version(&core, name)?;
         core.node.slice(name)?;
@@ -138,12 +124,7 @@ impl Agent {
     }
 
     /// Records that a slice is about to be parked, where its processes and host memory allow it.
-    fn record_intention(
-        &self,
-        core: &mut Core,
-        runtime: &SliceRuntime,
-        wakes: bool,
-    ) -> Result<Loads, RequestFailure> {
+    fn record_intention(&self, core: &mut Core, runtime: &SliceRuntime, wakes: bool) -> Requested<Loads> {
         let name = &runtime.name;
         let candidates = runtime.candidates().map_err(|why| ParkFailure::Unparkable(name.clone(), why))?;
         let loads = loads(&candidates);
@@ -175,7 +156,7 @@ impl Agent {
     }
 
     /// Checkpoints the processes of a slice, and frees its part of the GPUs. Returns the bytes in host memory.
-    fn leave(&self, runtime: &Arc<SliceRuntime>, loads: Loads) -> Result<Bytes, RequestFailure> {
+    fn leave(&self, runtime: &Arc<SliceRuntime>, loads: Loads) -> Requested<Bytes> {
         let name = &runtime.name;
         let worker = self.parking.worker()?;
         let failed = |(pid, cause): (HostPid, WorkerError)| {
@@ -222,7 +203,7 @@ impl Agent {
     }
 
     /// Brings a parked slice back to its GPUs. Blocks until that is done; without room nothing changes.
-    pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
+    pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
         let _moving = self.parking.begin(name)?;
@@ -233,7 +214,7 @@ impl Agent {
     }
 
     /// Commits a parked slice's part of its GPUs again. One that is on its way already has it.
-    fn commit_again(&self, name: &SliceName) -> Result<Arc<SliceRuntime>, RequestFailure> {
+    fn commit_again(&self, name: &SliceName) -> Requested<Arc<SliceRuntime>> {
         // Queried before: the driver may not answer while the core is held.
         let parts = self.core().node.slice(name)?.parts.clone();
         let free: Vec<Bytes> = parts.iter().map(|part| self.free_by_driver(part.gpu)).collect();
@@ -258,12 +239,7 @@ impl Agent {
     /// Checks that as much memory is free on each GPU as the processes of a slice had there.
     ///
     /// A restore without room fails for good.
-    fn check_free(
-        &self,
-        slice: &Slice,
-        runtime: &SliceRuntime,
-        free: &[Bytes],
-    ) -> Result<(), RequestFailure> {
+    fn check_free(&self, slice: &Slice, runtime: &SliceRuntime, free: &[Bytes]) -> Requested<()> {
         for ((part, needed), free) in slice.parts.iter().zip(runtime.granted()).zip(free) {
             if *free < needed {
                 let facts = self.gpus.iter().find(|facts| facts.uuid == part.gpu);
@@ -283,7 +259,7 @@ impl Agent {
 
     /// Restores what is checkpointed, ends what cannot be restored, and releases launches and requests. Its part of the GPUs is
     /// committed to it.
-    fn return_to_gpus(&self, runtime: &Arc<SliceRuntime>) -> Result<(), RequestFailure> {
+    fn return_to_gpus(&self, runtime: &Arc<SliceRuntime>) -> Requested<()> {
         let name = &runtime.name;
         let granted = runtime.granted().into_iter().sum();
         let loads: Loads = runtime.attached().into_iter().map(|(_, process)| (process, granted)).collect();

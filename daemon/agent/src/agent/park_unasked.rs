@@ -12,7 +12,7 @@ use tranche_domain::units::Bytes;
 use tranche_jobs::JobSlice;
 
 use super::Agent;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::parking::{Moving, ParkFailure};
 
 /// Pause before another try to reserve a slice.
@@ -22,7 +22,7 @@ impl Agent {
     /// Parks the slice of a job's member as [`Agent::park`]; does nothing if it is parked.
     ///
     /// Refuses one whose processes do not use a GPU: they would begin to in a slice that has none.
-    pub(crate) fn park_member(&self, slice: &JobSlice) -> Result<(), RequestFailure> {
+    pub(crate) fn park_member(&self, slice: &JobSlice) -> Requested<()> {
         let name = &slice.name;
         let moving = self.begin_for(slice);
         match self.stage(slice)? {
@@ -39,7 +39,7 @@ impl Agent {
     }
 
     /// Parks an idle slice until its next call, as [`Agent::park`]. Refuses one whose processes do not use a GPU.
-    pub(crate) fn park_idle(&self, name: &SliceName) -> Result<(), RequestFailure> {
+    pub(crate) fn park_idle(&self, name: &SliceName) -> Requested<()> {
         let moving = self.parking.begin(name)?;
         if !self.can_checkpoint(name)? {
             return Err(ParkFailure::NothingThere(name.clone()).into());
@@ -52,7 +52,7 @@ impl Agent {
     /// Parks a rotating slice whose stay is over, as [`Agent::park_idle`]. Returns the bytes in host memory.
     ///
     /// Events are the first end of a stay and each that fails: all of them would leave no room for others.
-    pub(crate) fn park_for_another(&self, name: &SliceName) -> Result<Bytes, RequestFailure> {
+    pub(crate) fn park_for_another(&self, name: &SliceName) -> Requested<Bytes> {
         let moving = self.parking.begin(name)?;
         let intended = self.can_checkpoint(name).and_then(|_| self.intend(moving.slice(), true));
         let intended = intended.inspect_err(|failure| {
@@ -71,7 +71,7 @@ impl Agent {
     }
 
     /// Brings a rotating slice back for a stay.
-    pub(crate) fn unpark_for_stay(&self, name: &SliceName) -> Result<(), RequestFailure> {
+    pub(crate) fn unpark_for_stay(&self, name: &SliceName) -> Requested<()> {
         let _moving = self.parking.begin(name)?;
         if self.core().node.slice(name)?.parked.is_none_or(|park| !park.wakes) {
             return Ok(());
@@ -80,7 +80,7 @@ impl Agent {
     }
 
     /// Brings a slice back that was parked for its idleness, as [`Agent::unpark`].
-    pub(crate) fn wake(&self, name: &SliceName) -> Result<(), RequestFailure> {
+    pub(crate) fn wake(&self, name: &SliceName) -> Requested<()> {
         let _moving = self.parking.begin(name)?;
         if self.core().node.slice(name)?.parked.is_none_or(|park| !park.wakes) {
             return Ok(());
@@ -94,7 +94,7 @@ impl Agent {
     }
 
     /// Brings the slice of a job's member back as [`Agent::unpark`]; returns false if it was not parked.
-    pub(crate) fn unpark_member(&self, slice: &JobSlice) -> Result<bool, RequestFailure> {
+    pub(crate) fn unpark_member(&self, slice: &JobSlice) -> Requested<bool> {
         let _moving = self.begin_for(slice);
         // One whose GPU is not on the node at present is on that GPU.
         let is_its = |found: &Slice| found.job == Some(slice.member) && found.parked.is_some();
@@ -123,7 +123,7 @@ impl Agent {
     }
 
     /// Stage of a member's slice; none if it is on its GPUs. Refuses what is not the member's.
-    pub(crate) fn stage(&self, slice: &JobSlice) -> Result<Option<ParkStage>, RequestFailure> {
+    pub(crate) fn stage(&self, slice: &JobSlice) -> Requested<Option<ParkStage>> {
         let core = self.core();
         let found = core.node.slice(&slice.name).ok().filter(|found| found.job == Some(slice.member));
         let found = found.ok_or_else(|| Refusal::Unknown(slice.name.clone()))?;

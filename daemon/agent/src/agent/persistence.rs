@@ -5,7 +5,7 @@
 use tranche_domain::id::SliceName;
 
 use super::{Agent, Core};
-use crate::failure::RequestFailure;
+use crate::failure::Requested;
 use crate::state::{SavedSlice, StateFile};
 use crate::state_store::SaveError;
 
@@ -21,7 +21,7 @@ impl Agent {
     ///
     /// # Errors
     /// The state file has the old state.
-    pub(super) fn record(&self, number: u64) -> Result<(), RequestFailure> {
+    pub(super) fn record(&self, number: u64) -> Requested<()> {
         let _turn = self.state.turn();
         if self.state.has_written(number) {
             return Ok(());
@@ -42,7 +42,7 @@ impl Agent {
 
 impl Core {
     /// Writes the state file.
-    pub(crate) fn save(&mut self) -> Result<(), RequestFailure> {
+    pub(crate) fn save(&mut self) -> Requested<()> {
         let (number, snapshot) = self.snapshot();
         let written = self.state.write(number, &snapshot);
         self.note_written(number, written)
@@ -69,7 +69,7 @@ impl Core {
         (self.snapshots, state)
     }
 
-    fn note_written(&mut self, number: u64, written: Result<(), SaveError>) -> Result<(), RequestFailure> {
+    fn note_written(&mut self, number: u64, written: Result<(), SaveError>) -> Requested<()> {
         // An older snapshot on disk does not make up for a newer one that is not.
         self.is_unsaved = written.is_err() || self.is_unsaved && number < self.snapshots;
         Ok(written.inspect_err(|_| self.telemetry.counters.unsaved())?)

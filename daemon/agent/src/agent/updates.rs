@@ -18,7 +18,7 @@ use super::notices::{changed, labelled};
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::context::{self, Measurement};
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::sockets::FilesError;
 use tranche_linux::process::Process;
 use tranche_slices::slice_runtime::SliceRuntime;
@@ -26,12 +26,7 @@ use tranche_telemetry::conditions::{ConditionKind as Condition, ConditionSubject
 
 impl Agent {
     /// Changes the terms of a slice on its GPUs.
-    pub(crate) fn resize(
-        &self,
-        name: &SliceName,
-        resize: Resize,
-        caller: &Caller,
-    ) -> Result<(), RequestFailure> {
+    pub(crate) fn resize(&self, name: &SliceName, resize: Resize, caller: &Caller) -> Requested<()> {
         let mut core = self.core();
         for verb in verbs(resize) {
             self.permit(&core, name, caller, verb)?;
@@ -71,7 +66,7 @@ impl Agent {
         name: &SliceName,
         pod: Option<PodContainer>,
         caller: &Caller,
-    ) -> Result<(), RequestFailure> {
+    ) -> Requested<()> {
         let mut core = self.core();
         self.permit(&core, name, caller, Verb::Label)?;
         let actor = caller.actor();
@@ -134,10 +129,7 @@ impl Agent {
 
     /// Discards the context costs that samples showed, and the measured ones. The latter stay in force until the next
     /// start repeats the measurement. Returns the slices and the models concerned.
-    pub(crate) fn forget_reserves(
-        &self,
-        actor: Actor,
-    ) -> Result<(Vec<SliceName>, Vec<String>), RequestFailure> {
+    pub(crate) fn forget_reserves(&self, actor: Actor) -> Requested<(Vec<SliceName>, Vec<String>)> {
         let path = &self.layout.state;
         let failed = |cause| FilesError::Io { doing: "forget measurements in", path: path.clone(), cause };
         let models = context::forget(path).map_err(failed)?;
@@ -164,11 +156,7 @@ impl Agent {
     }
 
     /// Makes the client's process a root of a slice.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        name: &SliceName,
-        caller: &Caller,
-    ) -> Result<Slice, RequestFailure> {
+    pub(crate) fn enter(self: &Arc<Self>, name: &SliceName, caller: &Caller) -> Requested<Slice> {
         let id = caller.process()?;
         let mut core = self.core();
         self.permit(&core, name, caller, Verb::Enter)?;
@@ -181,7 +169,7 @@ impl Agent {
         core: &mut Core,
         name: &SliceName,
         id: ProcessId,
-    ) -> Result<Slice, RequestFailure> {
+    ) -> Requested<Slice> {
         self.refuse_other_version(core, name)?;
         let root = Process::reopen(id).map_err(|_| RequestFailure::CallerGone(id.pid))?;
         let slice = core.node.slice(name)?.clone();

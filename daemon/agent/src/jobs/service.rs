@@ -16,7 +16,7 @@ use tranche_rpc::{BadMessage, JobListing, ProjectWish};
 use super::NodeDesk;
 use crate::access::{AccessGate, Caller};
 use crate::agent::Agent;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::service::caller;
 
 /// Pause between two checks for more output of a job.
@@ -179,7 +179,7 @@ impl JobsService {
     async fn with<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&NodeDesk) -> Result<T, JobsError> + Send + 'static,
-    ) -> Result<T, RequestFailure> {
+    ) -> Requested<T> {
         let desk = self.desk.clone().map_err(RequestFailure::NoJobs)?;
         Ok(tokio::task::spawn_blocking(move || ask(&desk)).await??)
     }
@@ -189,7 +189,7 @@ impl JobsService {
         self.agent.telemetry.events.record(Happening::new(kind, what).asked_by(caller.actor()));
     }
 
-    fn administers(&self, caller: &Caller) -> Result<(), RequestFailure> {
+    fn administers(&self, caller: &Caller) -> Requested<()> {
         self.gate.permit(caller, Verb::Administer)
     }
 
@@ -220,11 +220,7 @@ impl JobsService {
         self.show(project, name, asker).await
     }
 
-    async fn part(
-        &self,
-        wanted: &LogSelection,
-        from: LogFrom,
-    ) -> Result<tranche_jobs::LogPart, RequestFailure> {
+    async fn part(&self, wanted: &LogSelection, from: LogFrom) -> Requested<tranche_jobs::LogPart> {
         let LogSelection { project, name, member, asker, .. } = wanted.clone();
         self.with(move |desk| desk.log(&project, &name, member, from, asker)).await
     }

@@ -10,7 +10,7 @@ use tranche_domain::slice::Slice;
 
 use crate::access::Caller;
 use crate::agent::Agent;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::queue::Awaited;
 
 use super::waiting::InLine;
@@ -22,7 +22,7 @@ pub(super) async fn create(
     wanted: &SliceRequest,
     caller: &Caller,
     wait: Duration,
-) -> Result<Slice, RequestFailure> {
+) -> Requested<Slice> {
     let wanted = &with_project(agent, wanted, caller)?;
     let (creating, of, by) = (Arc::clone(agent), wanted.clone(), caller.clone());
     let refusal = match tokio::task::spawn_blocking(move || creating.create(&of, &by)).await? {
@@ -63,11 +63,7 @@ pub(super) async fn create(
 }
 
 /// The request with the project that it counts for, also when that changes while it waits.
-fn with_project(
-    agent: &Agent,
-    wanted: &SliceRequest,
-    caller: &Caller,
-) -> Result<SliceRequest, RequestFailure> {
+fn with_project(agent: &Agent, wanted: &SliceRequest, caller: &Caller) -> Requested<SliceRequest> {
     let project = agent.core().claims.project_for(caller.requester(), wanted.project.as_ref())?;
     Ok(SliceRequest { project, ..wanted.clone() })
 }

@@ -8,7 +8,7 @@ use tranche_domain::id::SliceName;
 
 use crate::access::Caller;
 use crate::agent::Agent;
-use crate::failure::RequestFailure;
+use crate::failure::{RequestFailure, Requested};
 use crate::parking::ParkFailure;
 use crate::queue::Awaited;
 
@@ -18,11 +18,7 @@ use super::waiting::InLine;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Parks a slice. A client that disconnects does not interrupt it.
-pub(super) async fn park(
-    agent: &Arc<Agent>,
-    name: &SliceName,
-    caller: &Caller,
-) -> Result<(), RequestFailure> {
+pub(super) async fn park(agent: &Arc<Agent>, name: &SliceName, caller: &Caller) -> Requested<()> {
     let (agent, name, caller) = (Arc::clone(agent), name.clone(), caller.clone());
     tokio::task::spawn_blocking(move || agent.park(&name, &caller, None)).await?
 }
@@ -34,7 +30,7 @@ pub(super) async fn unpark(
     name: &SliceName,
     caller: &Caller,
     wait: Duration,
-) -> Result<(), RequestFailure> {
+) -> Requested<()> {
     let mut last = match unpark_now(agent, name, caller).await {
         Err(failure) if may_pass(&failure) && !wait.is_zero() => failure,
         outcome => return outcome,
@@ -69,7 +65,7 @@ pub(super) async fn unpark(
     }
 }
 
-async fn unpark_now(agent: &Arc<Agent>, name: &SliceName, caller: &Caller) -> Result<(), RequestFailure> {
+async fn unpark_now(agent: &Arc<Agent>, name: &SliceName, caller: &Caller) -> Requested<()> {
     let (agent, name, caller) = (Arc::clone(agent), name.clone(), caller.clone());
     tokio::task::spawn_blocking(move || agent.unpark(&name, &caller)).await?
 }

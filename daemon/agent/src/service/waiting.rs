@@ -4,7 +4,7 @@ use tranche_linux::clock::now_unix_ms;
 
 use crate::access::Caller;
 use crate::agent::Agent;
-use crate::failure::RequestFailure;
+use crate::failure::Requested;
 use crate::queue::{Awaited, QueueTicket, Waiter};
 
 /// Entry in the admission queue, removed when dropped.
@@ -14,7 +14,7 @@ pub(super) struct InLine<'a> {
 }
 
 impl<'a> InLine<'a> {
-    pub(super) fn join(agent: &'a Agent, awaited: Awaited, caller: &Caller) -> Result<Self, RequestFailure> {
+    pub(super) fn join(agent: &'a Agent, awaited: Awaited, caller: &Caller) -> Requested<Self> {
         let waiter = Waiter { requester: caller.requester(), pid: caller.process()?.pid };
         let mut core = agent.core();
         agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
