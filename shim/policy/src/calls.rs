@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU64, fence};
 
 use tranche_shm::DeviceSlot;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::ledger::Ledger;
 use crate::mark::Hush;
 use crate::order::{ANNOUNCED, Announced};
@@ -71,12 +71,7 @@ impl Drop for ContextEnd<'_> {
 impl<'a> Ledger<'a> {
     /// Begins a call of `thread` in `context`. To be kept until what the call made is entered.
     #[inline(always)]
-    pub fn begin_call(
-        &self,
-        thread: u64,
-        context: u64,
-        daemon: &impl DaemonLink,
-    ) -> Result<Call<'a>, ChargeRefused> {
+    pub fn begin_call(&self, thread: u64, context: u64, daemon: &impl DaemonLink) -> Charged<Call<'a>> {
         self.announce(thread, Announced::context(context), daemon)
     }
 
@@ -86,17 +81,12 @@ impl<'a> Ledger<'a> {
         thread: u64,
         device: DeviceSlot,
         daemon: &impl DaemonLink,
-    ) -> Result<Call<'a>, ChargeRefused> {
+    ) -> Charged<Call<'a>> {
         self.announce(thread, Announced::device(device), daemon)
     }
 
     #[inline(always)]
-    fn announce(
-        &self,
-        thread: u64,
-        what: Announced,
-        daemon: &impl DaemonLink,
-    ) -> Result<Call<'a>, ChargeRefused> {
+    fn announce(&self, thread: u64, what: Announced, daemon: &impl DaemonLink) -> Charged<Call<'a>> {
         let order = self.order();
         let call = match order.line(thread) {
             Some(word) if word.load(Relaxed) == 0 => {
@@ -113,12 +103,7 @@ impl<'a> Ledger<'a> {
 
     #[cold]
     #[inline(never)]
-    fn wait_for_ends(
-        &self,
-        call: Call<'a>,
-        what: Announced,
-        daemon: &impl DaemonLink,
-    ) -> Result<Call<'a>, ChargeRefused> {
+    fn wait_for_ends(&self, call: Call<'a>, what: Announced, daemon: &impl DaemonLink) -> Charged<Call<'a>> {
         let mut call = call;
         let began_ns = daemon.now_ns();
         while self.is_ending(what) {

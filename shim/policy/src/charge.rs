@@ -71,6 +71,9 @@ pub enum ShareReply {
     Away,
 }
 
+/// What a charge gives, or its refusal.
+pub(crate) type Charged<T> = Result<T, ChargeRefused>;
+
 /// Error of a refused charge; the program receives CUDA_ERROR_OUT_OF_MEMORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeRefused;
@@ -108,7 +111,7 @@ impl<'a> Tenant<'a> {
         device: DeviceSlot,
         units: Units,
         daemon: &impl DaemonLink,
-    ) -> Result<Reservation<'a>, ChargeRefused> {
+    ) -> Charged<Reservation<'a>> {
         self.charge_quickly(device, units, daemon)
     }
 
@@ -119,7 +122,7 @@ impl<'a> Tenant<'a> {
         device: DeviceSlot,
         units: Units,
         daemon: &impl DaemonLink,
-    ) -> Result<Reservation<'a>, ChargeRefused> {
+    ) -> Charged<Reservation<'a>> {
         point("charge: begin");
         self.stir();
         if !self.may_spend_freely(device) || self.credit(device).charge(units).is_err() {
@@ -131,12 +134,7 @@ impl<'a> Tenant<'a> {
 
     /// A function of its own, to keep the common path of [`Tenant::charge`] short.
     #[cold]
-    fn charge_by_asking(
-        self,
-        device: DeviceSlot,
-        units: Units,
-        daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    fn charge_by_asking(self, device: DeviceSlot, units: Units, daemon: &impl DaemonLink) -> Charged<()> {
         // An empty charge does not wait for a slice to be within its cap.
         if units == Units::ZERO {
             return Ok(());
@@ -290,7 +288,7 @@ impl Reservation<'_> {
     ///
     /// If that is refused, it stays as it was, because the driver may still hold the memory that it covers.
     #[inline(always)]
-    pub fn grow(&mut self, units: Units, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+    pub fn grow(&mut self, units: Units, daemon: &impl DaemonLink) -> Charged<()> {
         let missing = units.saturating_sub(self.units);
         if missing > Units::ZERO {
             core::mem::forget(self.tenant.charge(self.device, missing, daemon)?);

@@ -6,7 +6,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{Charged, DaemonLink};
 use crate::ledger::{ClaimDenied, Ledger, Owner};
 use crate::table::{Cursor, EntryKind, Full, TableEntry};
 
@@ -22,7 +22,7 @@ enum Made {
 impl Ledger<'_> {
     /// Charges the reserve for the primary context of `device`, once until it ends.
     #[inline(always)]
-    pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+    pub fn reserve_context(&self, device: DeviceSlot, daemon: &impl DaemonLink) -> Charged<()> {
         let charge = self.context_charge(device);
         if charge.load(Acquire) != 0 {
             return Ok(());
@@ -31,11 +31,7 @@ impl Ledger<'_> {
     }
 
     #[cold]
-    fn reserve_first_context(
-        &self,
-        device: DeviceSlot,
-        daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    fn reserve_first_context(&self, device: DeviceSlot, daemon: &impl DaemonLink) -> Charged<()> {
         let charge = self.context_charge(device);
         let _turn = self.device_lock(device).acquire();
         if charge.load(Acquire) != 0 {
@@ -62,12 +58,7 @@ impl Ledger<'_> {
     ///
     /// A context without an entry counts as primary, and its reserve is charged now.
     #[inline(always)]
-    pub fn owner(
-        &self,
-        context: u64,
-        device: DeviceSlot,
-        daemon: &impl DaemonLink,
-    ) -> Result<Owner, ChargeRefused> {
+    pub fn owner(&self, context: u64, device: DeviceSlot, daemon: &impl DaemonLink) -> Charged<Owner> {
         match self.known_owner(context) {
             Some(owner) => Ok(owner),
             None => self.new_owner(context, device, daemon),
@@ -75,12 +66,7 @@ impl Ledger<'_> {
     }
 
     #[cold]
-    fn new_owner(
-        &self,
-        context: u64,
-        device: DeviceSlot,
-        daemon: &impl DaemonLink,
-    ) -> Result<Owner, ChargeRefused> {
+    fn new_owner(&self, context: u64, device: DeviceSlot, daemon: &impl DaemonLink) -> Charged<Owner> {
         self.reserve_context(device, daemon)?;
         Ok(self.primary_opened(context, device))
     }

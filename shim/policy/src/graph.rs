@@ -8,7 +8,7 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::extent::BLOCK;
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::mark::{Mark, Marks};
@@ -108,7 +108,7 @@ impl Ledger<'_> {
         context: u64,
         daemon: &impl DaemonLink,
         keeps: &impl GraphUse,
-    ) -> Result<(), ChargeRefused> {
+    ) -> Charged<()> {
         if self.few.find(EntryKind::Graph, key).is_none() {
             return Ok(());
         }
@@ -169,12 +169,7 @@ impl Ledger<'_> {
         });
     }
 
-    fn raise_graphs(
-        &self,
-        device: DeviceSlot,
-        to: Units,
-        daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    fn raise_graphs(&self, device: DeviceSlot, to: Units, daemon: &impl DaemonLink) -> Charged<()> {
         let charged = self.few.find(EntryKind::GraphMemory, name(device));
         let missing = to.saturating_sub(charged.map_or(Units::ZERO, |entry| entry.units));
         if missing == Units::ZERO {

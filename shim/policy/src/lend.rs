@@ -8,7 +8,7 @@
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::ledger::Ledger;
 use crate::mark::{Behind, Mark, Marks};
 use crate::pool::{PoolUse, lent, target, with_lent};
@@ -22,12 +22,7 @@ impl Ledger<'_> {
     ///
     /// # Errors
     /// The table has no room for the loan.
-    pub fn export_streamed(
-        &self,
-        pointer: u64,
-        share: ShareKey,
-        daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    pub fn export_streamed(&self, pointer: u64, share: ShareKey, daemon: &impl DaemonLink) -> Charged<()> {
         let _turn = self.sharing().acquire();
         let name = alias(EntryKind::Streamed, pointer);
         let known = self.few.find(EntryKind::Alias, name).is_some()

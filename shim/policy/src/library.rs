@@ -19,7 +19,7 @@ use core::sync::atomic::fence;
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
 use crate::ledger::{ClaimDenied, Ledger};
@@ -107,7 +107,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Charges the deferred part of a library in every context, before a function of it is loaded.
-    pub fn need_library(&self, handle: u64, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+    pub fn need_library(&self, handle: u64, daemon: &impl DaemonLink) -> Charged<()> {
         let due =
             || self.table.find(EntryKind::Loaded, handle).filter(|loaded| deferred(loaded) > Units::ZERO);
         if due().is_none() {
@@ -148,7 +148,7 @@ impl<'a> Ledger<'a> {
         &self,
         device: DeviceSlot,
         daemon: &impl DaemonLink,
-    ) -> Result<Enlisted<'a>, ChargeRefused> {
+    ) -> Charged<Enlisted<'a>> {
         let context =
             self.enlist(List::Contexts, self.entry(device, Units::ZERO)).map_err(|Full| ChargeRefused)?;
         self.charge_copies(&context, daemon)?;
@@ -156,11 +156,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Enters the primary context of a device likewise, until it [leaves](Self::leave_primary).
-    pub(crate) fn enter_primary(
-        &self,
-        device: DeviceSlot,
-        daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    pub(crate) fn enter_primary(&self, device: DeviceSlot, daemon: &impl DaemonLink) -> Charged<()> {
         let (place, entry) = (primary_place(device), self.entry(device, Units::ZERO));
         self.table.put(EntryKind::Present, place, entry).map_err(|Full| ChargeRefused)?;
         fence(SeqCst);
@@ -191,7 +187,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+    fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl DaemonLink) -> Charged<()> {
         for library in self.listed(List::Libraries) {
             self.charge_copy(library, (context.place, context.entry), daemon)?;
         }
@@ -204,7 +200,7 @@ impl<'a> Ledger<'a> {
         (library_place, library): (u64, TableEntry),
         (context_place, context): (u64, TableEntry),
         daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    ) -> Charged<()> {
         let key = copy_key(library_place, context_place);
         let of_both =
             |copy: &TableEntry| copy.detail & !ALLOWED == library.serial && copy.link == context.serial;

@@ -10,7 +10,7 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use crate::charge::{ChargeRefused, DaemonLink};
+use crate::charge::{Charged, DaemonLink};
 use crate::extent::BLOCK;
 use crate::image::ImageSize;
 use crate::ledger::{ClaimDenied, Ledger, Owner};
@@ -67,7 +67,7 @@ impl Ledger<'_> {
     }
 
     /// Charges the deferred part of a module, before a function of it is loaded.
-    pub fn need_module(&self, module: u64, daemon: &impl DaemonLink) -> Result<(), ChargeRefused> {
+    pub fn need_module(&self, module: u64, daemon: &impl DaemonLink) -> Charged<()> {
         let due = || self.table.find(EntryKind::Module, module).filter(|entry| deferred(entry) > Units::ZERO);
         if due().is_none() {
             return Ok(());

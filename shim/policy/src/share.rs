@@ -12,7 +12,7 @@ use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
-use crate::charge::{ChargeRefused, DaemonLink, PATIENCE_NS, ShareReply, ShareReport};
+use crate::charge::{ChargeRefused, Charged, DaemonLink, PATIENCE_NS, ShareReply, ShareReport};
 use crate::extent::{BLOCK, touched};
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::link::{REFERENCE, SHARED};
@@ -36,7 +36,7 @@ impl Ledger<'_> {
         key: u64,
         share: ShareKey,
         daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    ) -> Charged<()> {
         let _turn = self.sharing().acquire();
         let unshared = self.table.find(kind, key).filter(|entry| entry.link & SHARED == 0);
         let Some(entry) = unshared.filter(|_| self.table.find(EntryKind::Shared, share.0).is_none()) else {
@@ -164,7 +164,7 @@ impl Ledger<'_> {
         entry: TableEntry,
         share: ShareKey,
         units: Units,
-    ) -> Result<bool, ChargeRefused> {
+    ) -> Charged<bool> {
         let held = TableEntry { detail: 1, ..self.entry(entry.device, units) };
         let known_by = TableEntry { detail: share.0, ..self.entry(entry.device, Units::ZERO) };
         self.table.put(EntryKind::Shared, share.0, held).map_err(|_| ChargeRefused)?;
@@ -183,12 +183,7 @@ impl Ledger<'_> {
     }
 
     /// Counts this process as a holder of `share`; true if the slice is charged for it already.
-    fn hold(
-        &self,
-        device: DeviceSlot,
-        share: ShareKey,
-        daemon: &impl DaemonLink,
-    ) -> Result<bool, ChargeRefused> {
+    fn hold(&self, device: DeviceSlot, share: ShareKey, daemon: &impl DaemonLink) -> Charged<bool> {
         let _turn = self.sharing().acquire();
         let noted = match self.table.find(EntryKind::Shared, share.0) {
             Some(entry) => entry.link == NOTED || entry.units > Units::ZERO,
@@ -212,7 +207,7 @@ impl Ledger<'_> {
         share: ShareKey,
         units: Units,
         daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    ) -> Charged<()> {
         let reserved = self.tenant.charge(device, units, daemon)?;
         let blank = self.entry(device, Units::ZERO);
         if kind == EntryKind::Opened {

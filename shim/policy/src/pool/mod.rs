@@ -17,7 +17,7 @@ use tranche_shm::DeviceSlot;
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 
-use crate::charge::{ChargeRefused, DaemonLink, Reservation};
+use crate::charge::{ChargeRefused, Charged, DaemonLink, Reservation};
 use crate::extent::{BLOCK, Extent};
 use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
 use crate::table::{Cursor, EntryKind, Full, TableEntry};
@@ -301,7 +301,7 @@ impl<'a> Ledger<'a> {
         keeps: &impl PoolUse,
         mut reserved: Reservation<'a>,
         daemon: &impl DaemonLink,
-    ) -> Result<(), ChargeRefused> {
+    ) -> Charged<()> {
         let _turn = self.device_lock(reserved.device()).acquire();
         let grown = |entry: TableEntry| entry.detail.saturating_add(u64::from(live.get()));
         let entry = self.few.find(EntryKind::Pool, pool).ok_or(ChargeRefused)?;
