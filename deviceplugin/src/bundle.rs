@@ -96,9 +96,9 @@ impl Bundle {
     pub fn request(&self, profile: &Profile) -> SliceRequest {
         let gpus = self.devices.iter().map(|device| GpuSelector::Uuid(device.gpu)).collect::<Vec<_>>();
         let count = u32::try_from(gpus.len()).ok().and_then(NonZeroU32::new);
+        let share = count.filter(|_| profile.is_whole()).map_or(profile.share, Share::Whole);
         SliceRequest {
             name: Some(self.slice.clone()),
-            share: if profile.is_whole() { count.map_or(profile.share, Share::Whole) } else { profile.share },
             memory: profile.memory,
             compute: profile.compute,
             limit: profile.limit,
@@ -107,13 +107,8 @@ impl Bundle {
             latency: profile.latency,
             // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-named.md).
             gang: None,
-            project: None,
             gpus,
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
-            several_containers: false,
-            pod: None,
+            ..SliceRequest::of(share)
         }
     }
 

@@ -12,7 +12,7 @@ use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::{GpuSelector, GpuUuid, SliceName};
 use tranche_domain::jobs::{JobSpec, MemberId, MilliGpus, PoolGpu, UserSlice};
 use tranche_domain::node::Refusal;
-use tranche_domain::request::{ComputeMode, SliceRequest};
+use tranche_domain::request::SliceRequest;
 use tranche_domain::slice::{ProcessId, Slice};
 use tranche_jobs::{
     Happened, JobClaims, JobCondition, JobController, JobOwner, JobSite, JobSlice, Launcher, NodeUse,
@@ -168,21 +168,13 @@ impl JobSite for Hands {
         let (share, memory, compute) = spec.amounts();
         let request = SliceRequest {
             name: Some(slice.name.clone()),
-            share,
             memory,
             compute,
-            limit: None,
             priority: spec.slice_priority(),
             latency: spec.latency,
             gang: spec.gang_of(slice.member.job),
-            project: None,
-            mode: ComputeMode::Fair,
             gpus: gpus.iter().map(|gpu| GpuSelector::Uuid(*gpu)).collect(),
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
-            several_containers: false,
-            pod: None,
+            ..SliceRequest::of(share)
         };
         match self.agent.create_for(&request, owner.uid, slice.member) {
             Ok(_) => Ok(()),

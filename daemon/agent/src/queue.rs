@@ -214,31 +214,12 @@ fn size(request: &SliceRequest, requester: Requester) -> Option<Size> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::compute::Priority;
     use tranche_domain::id::GpuUuid;
     use tranche_domain::node::{Gpu, Origin};
-    use tranche_domain::request::ComputeMode;
     use tranche_domain::units::Bytes;
 
     fn request(share: &str) -> SliceRequest {
-        SliceRequest {
-            name: None,
-            share: share.parse().unwrap(),
-            memory: None,
-            compute: None,
-            limit: None,
-            priority: Priority::DEFAULT,
-            latency: None,
-            gang: None,
-            project: None,
-            mode: ComputeMode::Fair,
-            gpus: Vec::new(),
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
-            several_containers: false,
-            pod: None,
-        }
+        SliceRequest::of(share.parse().unwrap())
     }
 
     #[test]

@@ -22,24 +22,7 @@ pub(crate) fn node(gpus: u32) -> Node {
 }
 
 pub(crate) fn request(share: &str) -> SliceRequest {
-    SliceRequest {
-        name: None,
-        share: share.parse().unwrap(),
-        memory: None,
-        compute: None,
-        limit: None,
-        priority: Priority::DEFAULT,
-        latency: None,
-        gang: None,
-        project: None,
-        mode: ComputeMode::Fair,
-        gpus: vec![],
-        ephemeral: false,
-        park_idle: None,
-        rotates: false,
-        several_containers: false,
-        pod: None,
-    }
+    SliceRequest::of(share.parse().unwrap())
 }
 
 fn permille(share: u32) -> Permille {

@@ -186,6 +186,30 @@ pub struct SliceRequest {
     pub pod: Option<PodContainer>,
 }
 
+impl SliceRequest {
+    /// Request for a share of GPUs that the daemon chooses, with all else as for one who asks for no more.
+    pub const fn of(share: Share) -> Self {
+        Self {
+            name: None,
+            share,
+            memory: None,
+            compute: None,
+            limit: None,
+            mode: ComputeMode::Fair,
+            priority: Priority::DEFAULT,
+            latency: None,
+            gang: None,
+            project: None,
+            gpus: Vec::new(),
+            ephemeral: false,
+            park_idle: None,
+            rotates: false,
+            several_containers: false,
+            pod: None,
+        }
+    }
+}
+
 /// A change to a slice; absent fields stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resize {

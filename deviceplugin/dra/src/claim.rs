@@ -183,21 +183,14 @@ impl ClaimPart {
         let mode = if idle_only { ComputeMode::BestEffort } else { self.parameters.mode.unwrap_or_default() };
         SliceRequest {
             name: Some(self.slice.clone()),
-            share,
-            memory: None,
             compute,
             limit: self.parameters.limit,
             mode,
             priority: self.parameters.priority.unwrap_or_default(),
             latency: self.parameters.latency,
-            gang: None,
-            project: None,
             gpus: self.gpus.iter().copied().map(GpuSelector::Uuid).collect(),
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
             several_containers: true,
-            pod: None,
+            ..SliceRequest::of(share)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use tranche_cdi::SOCKET_FOLDER;
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::pod::PodContainer;
-use tranche_domain::request::{ComputeMode, Share, SliceRequest};
+use tranche_domain::request::{Share, SliceRequest};
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
 use tranche_domain::word::BadWord;
 use tranche_nri::api;
@@ -91,21 +91,11 @@ pub(crate) fn label(pod: &api::PodSandbox, container: &api::Container) -> Result
 pub(crate) fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) -> SliceRequest {
     SliceRequest {
         name: Some(slice.clone()),
-        share: wanted.share,
         memory: wanted.memory,
         compute: wanted.compute,
-        limit: None,
-        mode: ComputeMode::default(),
-        priority: Default::default(),
-        latency: None,
-        gang: None,
-        project: None,
         gpus: wanted.gpus,
-        ephemeral: false,
-        park_idle: None,
-        rotates: false,
-        several_containers: false,
         pod: Some(pod),
+        ..SliceRequest::of(wanted.share)
     }
 }
 

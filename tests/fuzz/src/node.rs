@@ -93,7 +93,6 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
     let name = (flags & 1 > 0).then(|| format!("n{}", flags >> 5).parse().expect("a good name"));
     Some(SliceRequest {
         name,
-        share,
         memory: if flags & 2 > 0 { Some(Bytes::new(input.number()?)) } else { None },
         compute: if flags & 4 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
         limit: if flags & 128 > 0 { Permille::try_from(input.number()? as u32).ok() } else { None },
@@ -101,13 +100,9 @@ fn request(input: &mut Input<'_>) -> Option<SliceRequest> {
         priority: Priority::try_from(i32::from(flags)).unwrap_or_default(),
         latency: if flags & 8 > 0 { Latency::try_from(input.number()? as u32).ok() } else { None },
         gang: (flags & 64 > 0).then(|| "ranks".parse().expect("a label")),
-        project: None,
         gpus: gpus(if flags & 16 > 0 { input.byte()? } else { 0 }),
         ephemeral: flags & 32 > 0,
-        park_idle: None,
-        rotates: false,
-        several_containers: false,
-        pod: None,
+        ..SliceRequest::of(share)
     })
 }
 

@@ -85,7 +85,6 @@ impl SizeArgs {
         };
         SliceRequest {
             name,
-            share,
             memory,
             compute: self.compute,
             limit: self.limit,
@@ -95,11 +94,9 @@ impl SizeArgs {
             gang: self.gang.clone(),
             project: self.project.clone(),
             gpus: self.gpu.clone(),
-            ephemeral: false,
             park_idle: self.park_idle,
             rotates: self.rotate,
-            several_containers: false,
-            pod: None,
+            ..SliceRequest::of(share)
         }
     }
 }

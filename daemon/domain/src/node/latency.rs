@@ -96,22 +96,8 @@ mod tests {
 
     fn request(millis: Option<u32>) -> SliceRequest {
         SliceRequest {
-            name: None,
-            share: "0.2".parse::<Share>().unwrap(),
-            memory: None,
-            compute: None,
-            limit: None,
-            mode: ComputeMode::Fair,
-            priority: crate::compute::Priority::DEFAULT,
             latency: millis.map(|millis| Latency::try_from(millis * 1000).unwrap()),
-            gang: None,
-            project: None,
-            gpus: Vec::new(),
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
-            several_containers: false,
-            pod: None,
+            ..SliceRequest::of("0.2".parse::<Share>().unwrap())
         }
     }
 

@@ -119,10 +119,9 @@ fn is_of(job: Option<MemberId>, members: &BTreeSet<MemberId>) -> bool {
 mod tests {
     use super::super::{Gpu, KeptGpus, Node, Origin};
     use super::*;
-    use crate::compute::Priority;
     use crate::jobs::JobId;
     use crate::pod::PodContainer;
-    use crate::request::{ComputeMode, Resize, SliceRequest};
+    use crate::request::{Resize, SliceRequest};
     use alloc::string::ToString;
     use alloc::vec;
 
@@ -131,21 +130,9 @@ mod tests {
     fn request(name: &str, share: &str, memory: Option<Bytes>, pod: Option<PodContainer>) -> SliceRequest {
         SliceRequest {
             name: Some(name.parse().unwrap()),
-            share: share.parse().unwrap(),
             memory,
-            compute: None,
-            limit: None,
-            priority: Priority::DEFAULT,
-            latency: None,
-            gang: None,
-            project: None,
-            mode: ComputeMode::Fair,
-            gpus: vec![],
-            ephemeral: false,
-            park_idle: None,
-            rotates: false,
-            several_containers: false,
             pod,
+            ..SliceRequest::of(share.parse().unwrap())
         }
     }
 

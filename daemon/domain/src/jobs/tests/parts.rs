@@ -7,7 +7,7 @@ use super::*;
 use crate::id::GpuSelector;
 use crate::jobs::{BadMemberPart, JobRefusal, MemberPart, Wait};
 use crate::node::{Gpu, Node, Origin};
-use crate::request::{ComputeMode, SliceRequest};
+use crate::request::SliceRequest;
 use crate::units::Permille;
 
 /// Capacities in MiB: GPUs of several models in one node, one of them with an odd number.
@@ -189,24 +189,7 @@ fn request(
     (share, memory, compute): (Share, Option<Bytes>, Option<Permille>),
     gpus: Vec<GpuSelector>,
 ) -> SliceRequest {
-    SliceRequest {
-        name: Some(name.parse().unwrap()),
-        share,
-        memory,
-        compute,
-        limit: None,
-        mode: ComputeMode::Fair,
-        priority: Priority::DEFAULT,
-        latency: None,
-        gang: None,
-        project: None,
-        gpus,
-        ephemeral: false,
-        park_idle: None,
-        rotates: false,
-        several_containers: false,
-        pod: None,
-    }
+    SliceRequest { name: Some(name.parse().unwrap()), memory, compute, gpus, ..SliceRequest::of(share) }
 }
 
 proptest! {
