@@ -9,6 +9,9 @@ mod export;
 
 use core::ffi::{c_char, c_int, c_void};
 
+use tranche_policy::{Awaited, Bound};
+
+use crate::cuda::stream::{self, Stream};
 use crate::cuda::{
     abi, array, capture, checkpoint, context, device, doors, external, graph, launch, limit, memory, module,
     multicast, physical, pool, presence, shared, transfer, wait,
@@ -22,12 +25,12 @@ const KNOWN_VERSION: c_int = 13_050;
 
 hooks! {
     Cuda in "libcuda" {
-        2000 cuInit(flags: u32) => device::init;
+        2000 cuInit(flags: u32) => device::init();
         11030 cuGetProcAddress(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64) => doors::look_up::<Hook>;
         12000 cuGetProcAddress_v2(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2::<Hook>;
         13000 cuGetProcAddress_v2_ptsz(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2::<Hook>;
 
-        2000 cuDeviceGetCount(count: *mut c_int) => device::count;
+        2000 cuDeviceGetCount(count: *mut c_int) => device::count(count);
         2000 cuDeviceGet(device: *mut c_int, ordinal: c_int) => device::get;
         4010 cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) => device::by_bus_id;
         2000 cuDeviceTotalMem(bytes: *mut u32, device: c_int) => device::total_memory;
@@ -35,38 +38,38 @@ hooks! {
         2000 cuMemGetInfo(free: *mut u32, total: *mut u32) => device::memory_info;
         3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => device::memory_info;
 
-        2000 cuCtxCreate(context: *mut u64, flags: u32, device: c_int) => context::create;
-        3020 cuCtxCreate_v2(context: *mut u64, flags: u32, device: c_int) => context::create;
-        11040 cuCtxCreate_v3(context: *mut u64, affinity: *mut c_void, count: c_int, flags: u32, device: c_int) => context::create_v3;
-        12050 cuCtxCreate_v4(context: *mut u64, parameters: *mut c_void, flags: u32, device: c_int) => context::create_v4;
-        2000 cuCtxDestroy(context: u64) => context::destroy;
-        4000 cuCtxDestroy_v2(context: u64) => context::destroy;
-        7000 cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) => context::retain;
-        7000 cuDevicePrimaryCtxRelease(device: c_int) => context::release;
-        11000 cuDevicePrimaryCtxRelease_v2(device: c_int) => context::release;
-        7000 cuDevicePrimaryCtxReset(device: c_int) => context::release;
-        11000 cuDevicePrimaryCtxReset_v2(device: c_int) => context::release;
+        2000 cuCtxCreate(context: *mut u64, flags: u32, device: c_int) => [made] context::create(device);
+        3020 cuCtxCreate_v2(context: *mut u64, flags: u32, device: c_int) => [made] context::create(device);
+        11040 cuCtxCreate_v3(context: *mut u64, affinity: *mut c_void, count: c_int, flags: u32, device: c_int) => [made] context::create(device);
+        12050 cuCtxCreate_v4(context: *mut u64, parameters: *mut c_void, flags: u32, device: c_int) => [made] context::create(device);
+        2000 cuCtxDestroy(context: u64) => context::destroy(context);
+        4000 cuCtxDestroy_v2(context: u64) => context::destroy(context);
+        7000 cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) => context::retain(context, device);
+        7000 cuDevicePrimaryCtxRelease(device: c_int) => context::release(device);
+        11000 cuDevicePrimaryCtxRelease_v2(device: c_int) => context::release(device);
+        7000 cuDevicePrimaryCtxReset(device: c_int) => context::release(device);
+        11000 cuDevicePrimaryCtxReset_v2(device: c_int) => context::release(device);
 
-        3010 cuCtxSetLimit(limit: c_int, value: usize) => limit::set;
+        3010 cuCtxSetLimit(limit: c_int, value: usize) => limit::set(limit, value);
         12040 cuGreenCtxCreate(green: *mut u64, resources: u64, device: c_int, flags: u32) => context::create_green;
-        12040 cuGreenCtxDestroy(green: u64) => context::destroy_green;
-        12040 cuCtxFromGreenCtx(context: *mut u64, green: u64) => context::from_green;
+        12040 cuGreenCtxDestroy(green: u64) => context::destroy_green(green);
+        12040 cuCtxFromGreenCtx(context: *mut u64, green: u64) => context::from_green(context, green);
 
-        2000 cuModuleLoad(module: *mut u64, name: *const c_char) => module::load_file;
-        2000 cuModuleLoadData(module: *mut u64, image: *const c_void) => module::load;
-        2010 cuModuleLoadDataEx(module: *mut u64, image: *const c_void, count: u32, options: *mut c_int, values: *mut *mut c_void) => module::load_with_options;
-        2000 cuModuleLoadFatBinary(module: *mut u64, image: *const c_void) => module::load;
-        2000 cuModuleUnload(module: u64) => module::unload;
-        12000 cuLibraryLoadData(library: *mut u64, image: *const c_void, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library;
-        12000 cuLibraryLoadFromFile(library: *mut u64, name: *const c_char, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => module::load_library_file;
-        12000 cuLibraryUnload(library: u64) => module::unload_library;
-        2000 cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) => module::function;
-        12040 cuModuleEnumerateFunctions(functions: *mut u64, count: u32, module: u64) => module::functions;
-        12000 cuLibraryGetKernel(kernel: *mut u64, library: u64, name: *const c_char) => module::kernel;
-        12040 cuLibraryEnumerateKernels(kernels: *mut u64, count: u32, library: u64) => module::kernels;
-        12000 cuLibraryGetManaged(address: *mut u64, bytes: *mut usize, library: u64, name: *const c_char) => module::library_managed;
-        12000 cuLibraryGetModule(module: *mut u64, library: u64) => module::library_module;
-        12000 cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: u64, name: *const c_char) => module::unified_function;
+        2000 cuModuleLoad(module: *mut u64, name: *const c_char) => [made] module::load(module::LoadForm::Module, module::file_size(name));
+        2000 cuModuleLoadData(module: *mut u64, image: *const c_void) => [made] module::load(module::LoadForm::Module, module::image_size(image));
+        2010 cuModuleLoadDataEx(module: *mut u64, image: *const c_void, count: u32, options: *mut c_int, values: *mut *mut c_void) => [made] module::load(module::LoadForm::Module, module::image_size(image));
+        2000 cuModuleLoadFatBinary(module: *mut u64, image: *const c_void) => [made] module::load(module::LoadForm::Module, module::image_size(image));
+        2000 cuModuleUnload(module: u64) => module::unload(module);
+        12000 cuLibraryLoadData(library: *mut u64, image: *const c_void, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => [made] module::load(module::LoadForm::Library, module::image_size(image));
+        12000 cuLibraryLoadFromFile(library: *mut u64, name: *const c_char, jit: *mut c_int, jit_values: *mut *mut c_void, jit_count: u32, options: *mut c_int, values: *mut *mut c_void, count: u32) => [made] module::load(module::LoadForm::Library, module::file_size(name));
+        12000 cuLibraryUnload(library: u64) => module::unload_library(library);
+        2000 cuModuleGetFunction(function: *mut u64, module: u64, name: *const c_char) => module::find(module::LoadForm::Module, module);
+        12040 cuModuleEnumerateFunctions(functions: *mut u64, count: u32, module: u64) => module::find(module::LoadForm::Module, module);
+        12000 cuLibraryGetKernel(kernel: *mut u64, library: u64, name: *const c_char) => module::find(module::LoadForm::Library, library);
+        12040 cuLibraryEnumerateKernels(kernels: *mut u64, count: u32, library: u64) => module::find(module::LoadForm::Library, library);
+        12000 cuLibraryGetManaged(address: *mut u64, bytes: *mut usize, library: u64, name: *const c_char) => module::library_managed();
+        12000 cuLibraryGetModule(module: *mut u64, library: u64) => module::find(module::LoadForm::Library, library);
+        12000 cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: u64, name: *const c_char) => module::find(module::LoadForm::Library, library);
 
         2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => memory::allocate;
         3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => memory::allocate;
@@ -76,29 +79,29 @@ hooks! {
         2000 cuMemFree(pointer: u32) => memory::free;
         3020 cuMemFree_v2(pointer: u64) => memory::free;
 
-        11020 cuMemAllocAsync(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate;
-        11020 cuMemAllocAsync_ptsz(pointer: *mut u64, bytes: usize, stream: u64) => pool::allocate_ptsz;
-        11020 cuMemAllocFromPoolAsync(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from;
-        11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => pool::allocate_from_ptsz;
-        11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free;
-        11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free_ptsz;
-        11020 cuMemPoolCreate(pool: *mut u64, properties: *const abi::Properties) => pool::create;
-        13000 cuMemGetDefaultMemPool(pool: *mut u64, at: *mut abi::MemLocation, allocation_type: u32) => pool::look_up;
-        13000 cuMemGetMemPool(pool: *mut u64, at: *mut abi::MemLocation, allocation_type: u32) => pool::look_up;
-        11020 cuMemPoolDestroy(pool: u64) => pool::destroy;
-        11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer;
+        11020 cuMemAllocAsync(pointer: *mut u64, bytes: usize, stream: u64) => [made] pool::allocate(bytes, stream, None);
+        11020 cuMemAllocAsync_ptsz(pointer: *mut u64, bytes: usize, stream: u64) => [made] pool::allocate(bytes, stream::own(stream), None);
+        11020 cuMemAllocFromPoolAsync(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => [made] pool::allocate(bytes, stream, Some(pool));
+        11020 cuMemAllocFromPoolAsync_ptsz(pointer: *mut u64, bytes: usize, pool: u64, stream: u64) => [made] pool::allocate(bytes, stream::own(stream), Some(pool));
+        11020 cuMemFreeAsync(pointer: u64, stream: u64) => pool::free(pointer, stream);
+        11020 cuMemFreeAsync_ptsz(pointer: u64, stream: u64) => pool::free(pointer, stream::own(stream));
+        11020 cuMemPoolCreate(pool: *mut u64, properties: *const abi::Properties) => pool::create(pool, properties);
+        13000 cuMemGetDefaultMemPool(pool: *mut u64, at: *mut abi::MemLocation, allocation_type: u32) => pool::look_up(pool, at, allocation_type);
+        13000 cuMemGetMemPool(pool: *mut u64, at: *mut abi::MemLocation, allocation_type: u32) => pool::look_up(pool, at, allocation_type);
+        11020 cuMemPoolDestroy(pool: u64) => pool::destroy(pool);
+        11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer(out, pointer);
         11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => shared::import_pointer;
-        11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim;
-        10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
-        11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate;
-        11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => graph::instantiate_with_flags;
+        11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim();
+        10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
+        11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
+        11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => graph::instantiate(ready, graph);
         12000 cuGraphInstantiateWithParams(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
         12000 cuGraphInstantiateWithParams_ptsz(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
-        11010 cuGraphUpload(graph: u64, stream: u64) => graph::upload;
-        11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::upload_ptsz;
-        10000 cuGraphLaunch(graph: u64, stream: u64) => graph::launch;
-        10000 cuGraphLaunch_ptsz(graph: u64, stream: u64) => graph::launch_ptsz;
-        10000 cuGraphExecDestroy(graph: u64) => graph::destroy;
+        11010 cuGraphUpload(graph: u64, stream: u64) => graph::upload(graph, stream);
+        11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::upload(graph, stream::own(stream));
+        10000 cuGraphLaunch(graph: u64, stream: u64) => graph::launch(graph, Stream(stream));
+        10000 cuGraphLaunch_ptsz(graph: u64, stream: u64) => graph::launch(graph, Stream::per_thread(stream));
+        10000 cuGraphExecDestroy(graph: u64) => graph::destroy(graph);
         11040 cuDeviceGraphMemTrim(device: c_int) => graph::trim;
 
         4000 cuLaunchKernel(f: u64, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64, p: *mut *mut c_void, e: *mut *mut c_void) => [jump] launch::kernel;
@@ -112,18 +115,18 @@ hooks! {
         2000 cuLaunchGrid(f: u64, width: c_int, height: c_int) => [jump] launch::grid;
         2000 cuLaunchGridAsync(f: u64, width: c_int, height: c_int, stream: u64) => [jump] launch::grid_async;
 
-        4000 cuCtxSetCurrent(context: u64) => [transfer] presence::one;
-        4000 cuCtxGetCurrent(context: *mut u64) => [transfer] presence::one;
-        2000 cuEventRecord(event: u64, stream: u64) => [transfer] presence::two;
-        7000 cuEventRecord_ptsz(event: u64, stream: u64) => [transfer] presence::two;
-        10000 cuStreamIsCapturing(stream: u64, status: *mut c_int) => [transfer] presence::two;
-        10000 cuStreamIsCapturing_ptsz(stream: u64, status: *mut c_int) => [transfer] presence::two;
-        2000 cuMemcpyHtoD(to: u32, from: *const c_void, bytes: u32) => [transfer] presence::three;
-        3020 cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
-        7000 cuMemcpyHtoD_v2_ptds(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::three;
-        2000 cuMemcpyDtoH(to: *mut c_void, from: u32, bytes: u32) => [transfer] presence::three;
-        3020 cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
-        7000 cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::three;
+        4000 cuCtxSetCurrent(context: u64) => [transfer] presence::pass();
+        4000 cuCtxGetCurrent(context: *mut u64) => [transfer] presence::pass();
+        2000 cuEventRecord(event: u64, stream: u64) => [transfer] presence::pass();
+        7000 cuEventRecord_ptsz(event: u64, stream: u64) => [transfer] presence::pass();
+        10000 cuStreamIsCapturing(stream: u64, status: *mut c_int) => [transfer] presence::pass();
+        10000 cuStreamIsCapturing_ptsz(stream: u64, status: *mut c_int) => [transfer] presence::pass();
+        2000 cuMemcpyHtoD(to: u32, from: *const c_void, bytes: u32) => [transfer] presence::pass();
+        3020 cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::pass();
+        7000 cuMemcpyHtoD_v2_ptds(to: u64, from: *const c_void, bytes: usize) => [transfer] presence::pass();
+        2000 cuMemcpyDtoH(to: *mut c_void, from: u32, bytes: u32) => [transfer] presence::pass();
+        3020 cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::pass();
+        7000 cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: u64, bytes: usize) => [transfer] presence::pass();
 
         4000 cuMemcpy(to: u64, from: u64, bytes: usize) => [transfer] transfer::default_stream::unified;
         7000 cuMemcpy_ptds(to: u64, from: u64, bytes: usize) => [transfer] transfer::thread_stream::unified;
@@ -222,69 +225,69 @@ hooks! {
         13020 cuMemcpy3DWithAttributesAsync(part: *const transfer::BatchCopy, flags: u64, stream: u64) => [transfer] transfer::part;
         13020 cuMemcpy3DWithAttributesAsync_ptsz(part: *const transfer::BatchCopy, flags: u64, stream: u64) => [transfer] transfer::per_thread::part;
 
-        10000 cuStreamBeginCapture(stream: u64) => capture::begin;
-        10000 cuStreamBeginCapture_ptsz(stream: u64) => capture::begin;
-        10010 cuStreamBeginCapture_v2(stream: u64, mode: c_int) => capture::begin_in_mode;
-        10010 cuStreamBeginCapture_v2_ptsz(stream: u64, mode: c_int) => capture::begin_in_mode;
-        12030 cuStreamBeginCaptureToGraph(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
-        12030 cuStreamBeginCaptureToGraph_ptsz(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin_to_graph;
-        2000 cuStreamDestroy(stream: u64) => capture::destroy_stream;
-        4000 cuStreamDestroy_v2(stream: u64) => capture::destroy_stream;
-        10000 cuStreamEndCapture(stream: u64, graph: *mut u64) => capture::end;
-        10000 cuStreamEndCapture_ptsz(stream: u64, graph: *mut u64) => capture::end;
+        10000 cuStreamBeginCapture(stream: u64) => capture::begin(stream);
+        10000 cuStreamBeginCapture_ptsz(stream: u64) => capture::begin(stream);
+        10010 cuStreamBeginCapture_v2(stream: u64, mode: c_int) => capture::begin(stream);
+        10010 cuStreamBeginCapture_v2_ptsz(stream: u64, mode: c_int) => capture::begin(stream);
+        12030 cuStreamBeginCaptureToGraph(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin(stream);
+        12030 cuStreamBeginCaptureToGraph_ptsz(stream: u64, graph: u64, dependencies: *const u64, edges: *const c_void, count: usize, mode: c_int) => capture::begin(stream);
+        2000 cuStreamDestroy(stream: u64) => capture::destroy_stream(stream);
+        4000 cuStreamDestroy_v2(stream: u64) => capture::destroy_stream(stream);
+        10000 cuStreamEndCapture(stream: u64, graph: *mut u64) => capture::end(stream);
+        10000 cuStreamEndCapture_ptsz(stream: u64, graph: *mut u64) => capture::end(stream);
 
-        2000 cuCtxSynchronize() => wait::for_context;
-        13000 cuCtxSynchronize_v2(context: u64) => wait::for_stream;
-        2000 cuStreamSynchronize(stream: u64) => wait::for_stream;
-        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::for_stream;
-        2000 cuStreamQuery(stream: u64) => wait::ask_stream;
-        7000 cuStreamQuery_ptsz(stream: u64) => wait::ask_stream;
-        2000 cuEventSynchronize(event: u64) => wait::for_event;
-        2000 cuEventQuery(event: u64) => wait::ask_event;
+        2000 cuCtxSynchronize() => wait::wait(Awaited::Context, None);
+        13000 cuCtxSynchronize_v2(context: u64) => wait::wait(Awaited::Stream, Some(Stream(context)));
+        2000 cuStreamSynchronize(stream: u64) => wait::wait(Awaited::Stream, Some(Stream(stream)));
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::wait(Awaited::Stream, Some(Stream(stream)));
+        2000 cuStreamQuery(stream: u64) => wait::ask(Awaited::Stream, Some(Stream(stream)));
+        7000 cuStreamQuery_ptsz(stream: u64) => wait::ask(Awaited::Stream, Some(Stream(stream)));
+        2000 cuEventSynchronize(event: u64) => wait::wait(Awaited::Event, None);
+        2000 cuEventQuery(event: u64) => wait::ask(Awaited::Event, None);
 
         10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const abi::Properties, flags: u64) => physical::create;
-        10020 cuMemRelease(handle: u64) => physical::release;
-        11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain;
-        10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map;
-        10020 cuMemUnmap(address: u64, bytes: usize) => physical::unmap;
+        10020 cuMemRelease(handle: u64) => physical::release(handle);
+        11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain(handle, address);
+        10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map(address, bytes, handle);
+        10020 cuMemUnmap(address: u64, bytes: usize) => physical::unmap(address, bytes);
 
-        10020 cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64) => shared::export_physical;
+        10020 cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64) => shared::export_physical(out, handle, kind);
         10020 cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_int) => shared::import_physical;
-        4010 cuIpcGetMemHandle(handle: *mut shared::IpcHandle, pointer: u64) => shared::export_handle;
+        4010 cuIpcGetMemHandle(handle: *mut shared::IpcHandle, pointer: u64) => shared::export_handle(handle, pointer);
         4010 cuIpcOpenMemHandle(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
         11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
-        4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle;
+        4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle(pointer);
         10000 cuImportExternalMemory(memory: *mut u64, import: *const external::Import) => external::import;
-        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => external::view;
-        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => external::array;
-        10000 cuDestroyExternalMemory(memory: u64) => external::destroy;
-        12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create;
-        12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory;
-        12010 cuMulticastBindAddr(object: u64, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address;
-        13010 cuMulticastBindMem_v2(object: u64, device: c_int, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind_memory_on;
-        13010 cuMulticastBindAddr_v2(object: u64, device: c_int, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address_on;
-        12010 cuMulticastUnbind(object: u64, device: c_int, offset: usize, bytes: usize) => multicast::unbind;
-        13030 cuLogicalEndpointBindMem(id: u32, device: c_int, offset: u64, memory: u64, from: u64, bytes: u64, flags: u64) => multicast::bind_to_endpoint;
-        13030 cuLogicalEndpointBindAddr(id: u32, device: c_int, offset: u64, address: u64, bytes: u64, flags: u64) => multicast::bind_address_to_endpoint;
-        13030 cuLogicalEndpointUnbind(id: u32, device: c_int, offset: u64, bytes: u64) => multicast::unbind_from_endpoint;
-        13030 cuLogicalEndpointDestroy(id: u32) => multicast::destroy_endpoint;
+        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => external::view(pointer, memory, view);
+        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => external::array(array, memory);
+        10000 cuDestroyExternalMemory(memory: u64) => external::destroy(memory);
+        12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create(object);
+        12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind(object, offset as u64, Bound::Handle(memory));
+        12010 cuMulticastBindAddr(object: u64, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind(object, offset as u64, Bound::Address(address));
+        13010 cuMulticastBindMem_v2(object: u64, device: c_int, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind(object, offset as u64, Bound::Handle(memory));
+        13010 cuMulticastBindAddr_v2(object: u64, device: c_int, offset: usize, address: u64, bytes: usize, flags: u64) => multicast::bind(object, offset as u64, Bound::Address(address));
+        12010 cuMulticastUnbind(object: u64, device: c_int, offset: usize, bytes: usize) => multicast::unbind(object, offset as u64, device);
+        13030 cuLogicalEndpointBindMem(id: u32, device: c_int, offset: u64, memory: u64, from: u64, bytes: u64, flags: u64) => multicast::bind(multicast::endpoint(id), offset, Bound::Handle(memory));
+        13030 cuLogicalEndpointBindAddr(id: u32, device: c_int, offset: u64, address: u64, bytes: u64, flags: u64) => multicast::bind(multicast::endpoint(id), offset, Bound::Address(address));
+        13030 cuLogicalEndpointUnbind(id: u32, device: c_int, offset: u64, bytes: u64) => multicast::unbind(multicast::endpoint(id), offset, device);
+        13030 cuLogicalEndpointDestroy(id: u32) => multicast::destroy_endpoint(id);
 
-        12080 cuCheckpointProcessRestore(pid: c_int, arguments: *mut checkpoint::RestoreArguments) => checkpoint::restore;
+        12080 cuCheckpointProcessRestore(pid: c_int, arguments: *mut checkpoint::RestoreArguments) => checkpoint::restore(arguments);
 
-        11010 cuMemMapArrayAsync(list: *const array::MapInfo, count: u32, stream: u64) => array::map;
-        11010 cuMemMapArrayAsync_ptsz(list: *const array::MapInfo, count: u32, stream: u64) => array::map_ptsz;
-        2000 cuArrayCreate(array: *mut u64, shape: *const array::Array2d<u32>) => array::create;
-        3020 cuArrayCreate_v2(array: *mut u64, shape: *const array::Array2d<usize>) => array::create;
-        2000 cuArray3DCreate(array: *mut u64, shape: *const array::Array3d<u32>) => array::create;
-        3020 cuArray3DCreate_v2(array: *mut u64, shape: *const array::Array3d<usize>) => array::create;
-        2000 cuArrayDestroy(array: u64) => array::destroy;
-        5000 cuMipmappedArrayCreate(array: *mut u64, shape: *const array::Array3d<usize>, levels: u32) => array::create_mipmapped;
-        5000 cuMipmappedArrayDestroy(array: u64) => array::destroy;
+        11010 cuMemMapArrayAsync(list: *const array::MapInfo, count: u32, stream: u64) => array::map(list, count, stream);
+        11010 cuMemMapArrayAsync_ptsz(list: *const array::MapInfo, count: u32, stream: u64) => array::map(list, count, stream::own(stream));
+        2000 cuArrayCreate(array: *mut u64, shape: *const array::Array2d<u32>) => [made] array::create(shape);
+        3020 cuArrayCreate_v2(array: *mut u64, shape: *const array::Array2d<usize>) => [made] array::create(shape);
+        2000 cuArray3DCreate(array: *mut u64, shape: *const array::Array3d<u32>) => [made] array::create(shape);
+        3020 cuArray3DCreate_v2(array: *mut u64, shape: *const array::Array3d<usize>) => [made] array::create(shape);
+        2000 cuArrayDestroy(array: u64) => array::destroy(array);
+        5000 cuMipmappedArrayCreate(array: *mut u64, shape: *const array::Array3d<usize>, levels: u32) => [made] array::create_mipmapped(shape, levels);
+        5000 cuMipmappedArrayDestroy(array: u64) => array::destroy(array);
     }
     Nvml in "libnvml" {
-        1 nvmlInit() => nvml::init;
-        2 nvmlInit_v2() => nvml::init;
-        3 nvmlInitWithFlags(flags: u32) => nvml::init_with_flags;
+        1 nvmlInit() => nvml::init();
+        2 nvmlInit_v2() => nvml::init();
+        3 nvmlInitWithFlags(flags: u32) => nvml::init();
         1 nvmlDeviceGetCount(count: *mut u32) => nvml::count;
         2 nvmlDeviceGetCount_v2(count: *mut u32) => nvml::count;
         1 nvmlDeviceGetHandleByIndex(index: u32, device: *mut u64) => nvml::by_index;
@@ -293,9 +296,9 @@ hooks! {
         1 nvmlDeviceGetHandleBySerial(name: *const c_char, device: *mut u64) => nvml::by_name;
         1 nvmlDeviceGetHandleByPciBusId(name: *const c_char, device: *mut u64) => nvml::by_name;
         2 nvmlDeviceGetHandleByPciBusId_v2(name: *const c_char, device: *mut u64) => nvml::by_name;
-        1 nvmlDeviceGetIndex(device: u64, index: *mut u32) => nvml::index;
-        1 nvmlDeviceGetMemoryInfo(device: u64, memory: *mut nvml::NvmlMemory) => nvml::memory;
-        2 nvmlDeviceGetMemoryInfo_v2(device: u64, memory: *mut nvml::MemoryV2) => nvml::memory_v2;
+        1 nvmlDeviceGetIndex(device: u64, index: *mut u32) => nvml::index(device, index);
+        1 nvmlDeviceGetMemoryInfo(device: u64, memory: *mut nvml::NvmlMemory) => nvml::memory(device, memory);
+        2 nvmlDeviceGetMemoryInfo_v2(device: u64, memory: *mut nvml::MemoryV2) => nvml::memory_v2(device, memory);
         1 nvmlDeviceGetComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut process::ProcessInfo) => process::compute_processes;
         2 nvmlDeviceGetComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::compute_processes;
         3 nvmlDeviceGetComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::compute_processes;
@@ -305,7 +308,7 @@ hooks! {
         1 nvmlDeviceGetMPSComputeRunningProcesses(device: u64, count: *mut u32, processes: *mut process::ProcessInfo) => process::other_processes;
         2 nvmlDeviceGetMPSComputeRunningProcesses_v2(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
         3 nvmlDeviceGetMPSComputeRunningProcesses_v3(device: u64, count: *mut u32, processes: *mut process::ProcessV2) => process::other_processes;
-        1 nvmlDeviceGetUtilizationRates(device: u64, rates: *mut nvml::Rates) => nvml::utilization;
+        1 nvmlDeviceGetUtilizationRates(device: u64, rates: *mut nvml::Rates) => nvml::utilization(device, rates);
         1 nvmlDeviceGetRunningProcessDetailList(device: u64, list: *mut process::DetailList) => process::detail_list;
         1 nvmlDeviceGetProcessUtilization(device: u64, samples: *mut usage::Sample, count: *mut u32, since: u64) => usage::process_utilization;
         1 nvmlDeviceGetProcessesUtilizationInfo(device: u64, samples: *mut usage::Samples) => usage::processes_utilization;
@@ -314,7 +317,7 @@ hooks! {
         2 nvmlDeviceGetAccountingStats_v2(device: u64, statistics: *mut u32) => usage::accounting_stats_v2;
         1 nvmlDeviceGetEncoderSessions(device: u64, count: *mut u32, sessions: *mut usage::EncoderSession) => usage::sessions;
         1 nvmlDeviceGetFBCSessions(device: u64, count: *mut u32, sessions: *mut usage::CaptureSession) => usage::sessions;
-        1 nvmlSystemGetProcessName(pid: u32, name: *mut c_char, length: u32) => usage::process_name;
+        1 nvmlSystemGetProcessName(pid: u32, name: *mut c_char, length: u32) => usage::process_name(pid);
         1 nvmlDeviceGetTopologyNearestGpus(device: u64, level: u32, count: *mut u32, devices: *mut u64) => topology::nearest;
         1 nvmlSystemGetTopologyGpuSet(processor: u32, count: *mut u32, devices: *mut u64) => topology::of_processor;
     }

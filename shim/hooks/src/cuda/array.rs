@@ -7,10 +7,10 @@ use tranche_policy::{ArrayShape, Claim, EntryKind, Extent, Tile};
 use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Width, checked, code};
 use super::current::current;
 use super::invalid::or_invalid;
-use super::ledger::refused;
+use super::ledger::{ended_by_ledger, refused};
 use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
-use super::{driver, external, stream};
+use super::{driver, external};
 use crate::attach;
 use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
@@ -63,35 +63,42 @@ impl<S: Width> Descriptor for Array3d<S> {
 }
 
 pub(crate) unsafe fn create<D: Descriptor>(
-    real: unsafe extern "C" fn(*mut u64, *const D) -> c_int,
     array: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     shape: *const D,
 ) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        if array.is_null() || shape.is_null() {
-            return real(array, shape);
-        }
-        let undo = |made| _ = driver::cuArrayDestroy(made);
-        let made = charged((*shape).shape(), 1, DriverCall::of(&number(|made| real(made, shape))), undo);
-        code(made.map(|made| *array = made))
-    }
+    // SAFETY: both are null or valid by the hook's contract; what is destroyed was just made, and no other code has its
+    // handle.
+    unsafe { made(array, real, shape, 1, |made| _ = driver::cuArrayDestroy(made)) }
 }
 
 pub(crate) unsafe fn create_mipmapped(
-    real: unsafe extern "C" fn(*mut u64, *const Array3d<usize>, u32) -> c_int,
     array: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     shape: *const Array3d<usize>,
     levels: u32,
 ) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+    // SAFETY: as for `create`.
+    unsafe { made(array, real, shape, levels, |made| _ = driver::cuMipmappedArrayDestroy(made)) }
+}
+
+/// Charges an array and lets `real` make it.
+///
+/// # Safety
+/// `array` must be null or writable, and `shape` null or readable.
+unsafe fn made<D: Descriptor>(
+    array: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
+    shape: *const D,
+    levels: u32,
+    undo: fn(u64),
+) -> c_int {
+    if array.is_null() || shape.is_null() {
+        return real(array);
+    }
+    // SAFETY: neither is null, so one is readable and the other writable by this function's contract.
     unsafe {
-        if array.is_null() || shape.is_null() {
-            return real(array, shape, levels);
-        }
-        let undo = |made| _ = driver::cuMipmappedArrayDestroy(made);
-        let driver = number(|made| real(made, shape, levels));
-        code(charged((*shape).shape(), levels, DriverCall::of(&driver), undo).map(|made| *array = made))
+        code(charged((*shape).shape(), levels, DriverCall::of(&number(real)), undo).map(|made| *array = made))
     }
 }
 
@@ -120,19 +127,15 @@ fn allocated(
     })
 }
 
-pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, array: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(array) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let freed = ledger.free(EntryKind::Array, array, || {
-                external::free_view(&ledger, external::in_array(array), driver)
-            });
-            ledger.flush_shares(&DaemonLine);
-            code(freed)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn destroy(real: impl FnOnce() -> c_int, array: u64) -> c_int {
+    ended_by_ledger(
+        || checked(real()),
+        |ledger, driver| {
+            ledger.free(EntryKind::Array, array, || {
+                external::free_view(ledger, external::in_array(array), driver)
+            })
+        },
+    )
 }
 
 /// `CUarrayMapInfo`
@@ -163,31 +166,19 @@ impl MapInfo {
     }
 }
 
-pub(crate) unsafe fn map(
-    real: unsafe extern "C" fn(*const MapInfo, u32, u64) -> c_int,
-    list: *const MapInfo,
-    count: u32,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
-    unsafe { mapped(list, count, stream, DriverCall::of(&|| real(list, count, stream))) }
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn map_ptsz(
-    real: unsafe extern "C" fn(*const MapInfo, u32, u64) -> c_int,
-    list: *const MapInfo,
-    count: u32,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged; `list` has `count` entries by the hook's contract.
-    unsafe { mapped(list, count, stream::own(stream), DriverCall::of(&|| real(list, count, stream))) }
-}
-
 /// Lets `real` map memory into arrays or unmap it.
 ///
 /// # Safety
 /// `list` is null or has `count` entries.
+pub(crate) unsafe fn map(real: impl Fn() -> c_int, list: *const MapInfo, count: u32, stream: u64) -> c_int {
+    // SAFETY: the contract of `mapped` is this function's.
+    unsafe { mapped(list, count, stream, DriverCall::of(&real)) }
+}
+
+/// As [`map`], compiled once for all calls.
+///
+/// # Safety
+/// As for [`map`].
 #[inline(never)]
 unsafe fn mapped(list: *const MapInfo, count: u32, stream: u64, real: DriverCall<'_>) -> c_int {
     let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };

@@ -24,13 +24,9 @@ struct GpuPair {
 }
 
 /// Restores a process on the GPUs that it had. A map to others is not supported.
-pub(crate) unsafe fn restore(
-    real: unsafe extern "C" fn(c_int, *mut RestoreArguments) -> c_int,
-    pid: c_int,
-    arguments: *mut RestoreArguments,
-) -> c_int {
-    // SAFETY: the arguments are valid by the hook's contract, and pass to `real` unchanged.
-    unsafe { if moves(arguments) { NOT_SUPPORTED } else { real(pid, arguments) } }
+pub(crate) unsafe fn restore(real: impl FnOnce() -> c_int, arguments: *const RestoreArguments) -> c_int {
+    // SAFETY: the arguments are valid by the hook's contract.
+    if unsafe { moves(arguments) } { NOT_SUPPORTED } else { real() }
 }
 
 /// Tests if some GPU gets another one's place.
@@ -70,7 +66,7 @@ mod tests {
         let both = [same, moved];
         let restored = |pid, arguments: *mut RestoreArguments| {
             // SAFETY: null, or arguments on the stack of this test with as many pairs as they name.
-            let result = unsafe { restore(driver, pid, arguments) };
+            let result = unsafe { restore(|| driver(pid, arguments), arguments) };
             (result, RESTORED.load(SeqCst) == pid)
         };
         let with = |pid, pairs: *const GpuPair, count| restored(pid, &mut RestoreArguments { pairs, count });

@@ -1,11 +1,11 @@
 //! Contexts: the reserve is charged before the driver makes one.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
 use tranche_shm::DeviceSlot;
 
 use super::abi::{SUCCESS, checked, code};
-use super::ledger::{begin_device_call, ledger};
+use super::ledger::{begin_device_call, by_ledger, ended_by_ledger, ledger};
 use super::reclaim::with_reclaim;
 use super::{driver, slots};
 use crate::attach::{self, Ours};
@@ -13,50 +13,13 @@ use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 use crate::{launch, thread};
 
-pub(crate) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, u32, c_int) -> c_int,
-    context: *mut u64,
-    flags: u32,
-    device: c_int,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(created(context, device, |context| unsafe { real(context, flags, device) }))
-}
-
-pub(crate) unsafe fn create_v3(
-    real: unsafe extern "C" fn(*mut u64, *mut c_void, c_int, u32, c_int) -> c_int,
-    context: *mut u64,
-    affinity: *mut c_void,
-    count: c_int,
-    flags: u32,
-    device: c_int,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(created(context, device, |context| unsafe { real(context, affinity, count, flags, device) }))
-}
-
-pub(crate) unsafe fn create_v4(
-    real: unsafe extern "C" fn(*mut u64, *mut c_void, u32, c_int) -> c_int,
-    context: *mut u64,
-    parameters: *mut c_void,
-    flags: u32,
-    device: c_int,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(created(context, device, |context| unsafe { real(context, parameters, flags, device) }))
-}
-
-pub(crate) unsafe fn retain(
-    real: unsafe extern "C" fn(*mut u64, c_int) -> c_int,
-    context: *mut u64,
-    device: c_int,
-) -> c_int {
+pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, context: *const u64, device: c_int) -> c_int {
     if context.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(context, device) };
+        // The driver refuses a null pointer itself.
+        return real();
     }
-    // SAFETY: the arguments pass to `real` unchanged; `context` is not null, and is read after its success.
-    code(retained(device, || checked(unsafe { real(context, device) }).map(|()| unsafe { *context })))
+    // SAFETY: not null, and read after the driver's success, which has written it.
+    code(retained(device, || checked(real()).map(|()| unsafe { *context })))
 }
 
 /// Charges the reserve and lets `driver` retain the primary context.
@@ -78,18 +41,18 @@ fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Resul
     }
 }
 
-/// Charges a reserve and lets `driver` create a context.
-fn created(context: *mut u64, device: c_int, driver: impl Fn(*mut u64) -> c_int) -> Result<(), c_int> {
+/// Charges a reserve and lets `real` create a context.
+pub(crate) unsafe fn create(context: *mut u64, real: impl Fn(*mut u64) -> c_int, device: c_int) -> c_int {
     if context.is_null() {
         // The driver refuses a null pointer itself.
-        return checked(driver(context));
+        return real(context);
     }
     // SAFETY: destroys the context that the driver has just made, whose handle no other code has received.
     let undo = |made| _ = unsafe { driver::cuCtxDestroy_v2(made) };
-    let made = charged(device, DriverCall::of(&number(driver)), undo)?;
-    // SAFETY: not null, and writable by the hook's contract.
-    unsafe { *context = made };
-    Ok(())
+    code(charged(device, DriverCall::of(&number(real)), undo).map(|made| {
+        // SAFETY: not null, and writable by the hook's contract.
+        unsafe { *context = made }
+    }))
 }
 
 #[inline(never)]
@@ -133,12 +96,8 @@ pub(crate) unsafe fn create_green(
     }))
 }
 
-pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, green: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let destroy = || match unsafe { destroy(real, green) } {
-        SUCCESS => Ok(()),
-        error => Err(error),
-    };
+pub(crate) fn destroy_green(real: impl FnOnce() -> c_int, green: u64) -> c_int {
+    let destroy = || checked(destroy(real, green));
     let place = attach::ledger().ok().and_then(|ledger| Some((ledger, ledger.context_device(green)?)));
     match place.and_then(|(ledger, slot)| Some((ledger, slot, slots::number(slot)?))) {
         Some((ledger, slot, device)) => code(end_primary(&ledger, device, slot, destroy)),
@@ -146,52 +105,40 @@ pub(crate) unsafe fn destroy_green(real: unsafe extern "C" fn(u64) -> c_int, gre
     }
 }
 
-pub(crate) unsafe fn from_green(
-    real: unsafe extern "C" fn(*mut u64, u64) -> c_int,
-    context: *mut u64,
-    green: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `context` is read after success,
-    // when written.
-    unsafe {
-        let result = real(context, green);
-        if result == SUCCESS
-            && !context.is_null()
-            && let Ok(ledger) = attach::ledger()
-        {
-            ledger.context_alias(green, *context);
-        }
-        result
+pub(crate) unsafe fn from_green(real: impl FnOnce() -> c_int, context: *const u64, green: u64) -> c_int {
+    let result = real();
+    if result == SUCCESS
+        && !context.is_null()
+        && let Ok(ledger) = attach::ledger()
+    {
+        // SAFETY: not null, and written by the driver, which succeeded.
+        ledger.context_alias(green, unsafe { *context });
     }
+    result
 }
 
-pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, context: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(context) });
-    match attach::ledger() {
-        Ok(ledger) => {
+pub(crate) fn destroy(real: impl FnOnce() -> c_int, context: u64) -> c_int {
+    ended_by_ledger(
+        || checked(real()),
+        |ledger, driver| {
             let closed = ledger.close(thread::number(), context, &DaemonLine, driver);
             if closed.is_ok() {
                 launch::context_ended(context);
             }
-            ledger.flush_shares(&DaemonLine);
-            code(closed)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+            closed
+        },
+    )
 }
 
 /// Releases or resets a primary context, which may or may not end it.
-pub(crate) unsafe fn release(real: unsafe extern "C" fn(c_int) -> c_int, device: c_int) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(device) });
-    match attach::ledger() {
-        Ok(ledger) => code(match slots::slot(&ledger, device) {
+pub(crate) fn release(real: impl FnOnce() -> c_int, device: c_int) -> c_int {
+    by_ledger(
+        || checked(real()),
+        |ledger, driver| match slots::slot(&ledger, device) {
             Ok(slot) => end_primary(&ledger, device, slot, driver),
             Err(_) => driver(),
-        }),
-        Err(attach::Outside) => code(driver()),
-    }
+        },
+    )
 }
 
 /// Lets `driver` run what may end a primary context, while no call allocates in it or makes it.

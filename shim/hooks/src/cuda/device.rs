@@ -11,10 +11,9 @@ use super::{driver, reclaim, slots, visible};
 use crate::attach;
 use crate::launch::be_present;
 
-pub(crate) unsafe fn init(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
+pub(crate) fn init(real: impl FnOnce() -> c_int) -> c_int {
     match attach::ledger() {
-        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-        Ok(ledger) => visible::within(&ledger, || unsafe { real(flags) }),
+        Ok(ledger) => visible::within(&ledger, real),
         Err(attach::Outside) => SYSTEM_NOT_READY,
     }
 }
@@ -25,18 +24,14 @@ fn shown(ledger: &Ledger<'static>) -> Result<impl Iterator<Item = c_int>, c_int>
     Ok(driver::devices()?.filter(move |device| slots::slot(&ledger, *device).is_ok()))
 }
 
-pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut c_int) -> c_int, count: *mut c_int) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged; `count` is null or writable by the hook's contract.
-    unsafe {
-        let result = real(count);
-        if result != SUCCESS || count.is_null() {
-            return result;
-        }
-        match ledger().and_then(|ledger| shown(&ledger).map(Iterator::count)) {
-            Ok(devices) => *count = devices as c_int,
-            Err(_) => *count = 0,
-        }
+pub(crate) unsafe fn count(real: impl FnOnce() -> c_int, count: *mut c_int) -> c_int {
+    let result = real();
+    if result != SUCCESS || count.is_null() {
+        return result;
     }
+    let devices = ledger().and_then(|ledger| shown(&ledger).map(Iterator::count));
+    // SAFETY: not null, and writable by the hook's contract.
+    unsafe { *count = devices.unwrap_or(0) as c_int };
     SUCCESS
 }
 

@@ -1,6 +1,6 @@
 //! Memory of other interfaces, such as Vulkan: objects and their views.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{Claim, EntryKind, Extent, Ledger, Owner};
@@ -10,6 +10,7 @@ use tranche_shm::parking::Hindrance;
 use super::abi::{OUT_OF_MEMORY, checked, code};
 use super::current::current;
 use super::driver;
+use super::ledger::ended_by_ledger;
 use super::reclaim::with_reclaim;
 use super::shared::{key_behind, whole_blocks};
 use crate::attach;
@@ -90,24 +91,28 @@ pub(crate) struct View {
 
 /// Maps a view, which keeps the memory after its object is destroyed, until the view is freed.
 pub(crate) unsafe fn view(
-    real: unsafe extern "C" fn(*mut u64, u64, *const View) -> c_int,
-    pointer: *mut u64,
+    real: impl Fn() -> c_int,
+    pointer: *const u64,
     memory: u64,
     view: *const View,
 ) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
-        if pointer.is_null() || view.is_null() {
-            return real(pointer, memory, view);
-        }
-        VIEWED.store(true, Relaxed);
-        let driver = || checked(real(pointer, memory, view)).map(|()| *pointer);
-        code(
-            with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, (*view).bytes, &DaemonLine, driver))
-                .map(drop),
-        )
+    if pointer.is_null() || view.is_null() {
+        return unmapped(real);
     }
+    // SAFETY: neither is null; the view is readable by the hook's contract, and the pointer written by the driver.
+    unsafe { mapped(memory, (*view).bytes, || checked(real()).map(|()| *pointer)) }
+}
+
+/// Lets the driver refuse a view without a place for it, in a slice alone.
+fn unmapped(real: impl FnOnce() -> c_int) -> c_int {
+    attach::ledger().map_or(OUT_OF_MEMORY, |_| real())
+}
+
+/// Lets `driver` map a view of an object.
+fn mapped(memory: u64, bytes: u64, driver: impl Fn() -> Result<u64, c_int>) -> c_int {
+    let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+    VIEWED.store(true, Relaxed);
+    code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, bytes, &DaemonLine, &driver)).map(drop))
 }
 
 /// Key of an array as a view of external memory, which no address has.
@@ -116,23 +121,13 @@ pub(crate) const fn in_array(array: u64) -> u64 {
 }
 
 /// Maps a view as an array.
-pub(crate) unsafe fn array(
-    real: unsafe extern "C" fn(*mut u64, u64, *const c_void) -> c_int,
-    array: *mut u64,
-    memory: u64,
-    view: *const c_void,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
-        if array.is_null() {
-            return real(array, memory, view);
-        }
-        VIEWED.store(true, Relaxed);
-        let driver = || checked(real(array, memory, view)).map(|()| in_array(*array));
-        // Its length does not matter: it has no addresses.
-        code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, 0, &DaemonLine, driver)).map(drop))
+pub(crate) unsafe fn array(real: impl Fn() -> c_int, array: *const u64, memory: u64) -> c_int {
+    if array.is_null() {
+        return unmapped(real);
     }
+    // Its length does not matter: it has no addresses.
+    // SAFETY: not null, and written by the driver.
+    mapped(memory, 0, || checked(real()).map(|()| in_array(unsafe { *array })))
 }
 
 /// Lets `driver` free a pointer, which may be a view.
@@ -148,15 +143,6 @@ pub(crate) fn free_view(
     Ok(())
 }
 
-pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, memory: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(memory) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let released = ledger.release(memory | EXTERNAL, driver);
-            ledger.flush_shares(&DaemonLine);
-            code(released)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn destroy(real: impl FnOnce() -> c_int, memory: u64) -> c_int {
+    ended_by_ledger(|| checked(real()), |ledger, driver| ledger.release(memory | EXTERNAL, driver))
 }

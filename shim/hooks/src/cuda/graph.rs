@@ -50,28 +50,6 @@ const UPLOAD: u64 = 2;
 /// Deepest nesting of graphs that is counted. The driver has no limit.
 const DEPTH: u32 = 32;
 
-pub(crate) unsafe fn instantiate(
-    real: unsafe extern "C" fn(*mut u64, u64, *mut u64, *mut i8, usize) -> c_int,
-    ready: *mut u64,
-    graph: u64,
-    failed: *mut u64,
-    log: *mut i8,
-    room: usize,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    unsafe { counted(ready, graph, || real(ready, graph, failed, log, room)) }
-}
-
-pub(crate) unsafe fn instantiate_with_flags(
-    real: unsafe extern "C" fn(*mut u64, u64, u64) -> c_int,
-    ready: *mut u64,
-    graph: u64,
-    flags: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    unsafe { counted(ready, graph, || real(ready, graph, flags)) }
-}
-
 /// The head of `CUDA_GRAPH_INSTANTIATE_PARAMS`.
 #[repr(C)]
 pub(crate) struct Parameters {
@@ -88,18 +66,18 @@ pub(crate) unsafe fn instantiate_with_parameters(
     // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
     unsafe {
         if parameters.is_null() || (*parameters).flags & UPLOAD == 0 {
-            return counted(ready, graph, || real(ready, graph, parameters));
+            return instantiate(|| real(ready, graph, parameters), ready, graph);
         }
         // An upload takes the memory at once, before a handle exists to charge it to. So the graph is made ready
         // first, charged, and then uploaded.
         let Parameters { flags, stream } = *parameters;
         (*parameters).flags = flags & !UPLOAD;
-        let result = counted(ready, graph, || real(ready, graph, parameters));
+        let result = instantiate(|| real(ready, graph, parameters), ready, graph);
         (*parameters).flags = flags;
         if result != SUCCESS {
             return result;
         }
-        let uploaded = launched(*ready, stream, || driver::cuGraphUpload(*ready, stream));
+        let uploaded = upload(|| driver::cuGraphUpload(*ready, stream), *ready, stream);
         if uploaded != SUCCESS {
             forget(*ready);
             let _ = driver::cuGraphExecDestroy(*ready);
@@ -112,7 +90,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
 ///
 /// # Safety
 /// `ready` must be the pointer to which `real` writes its result.
-unsafe fn counted(ready: *mut u64, graph: u64, real: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn instantiate(real: impl FnOnce() -> c_int, ready: *mut u64, graph: u64) -> c_int {
     let result = real();
     if result != SUCCESS {
         return result;
@@ -216,41 +194,12 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
     Ok(())
 }
 
-pub(crate) unsafe fn launch(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let run = || unsafe { real(graph, stream) };
-    through(Some(Stream(stream)), Work::Graph(graph), &|| launched(graph, stream, run))
+pub(crate) fn launch(real: impl Fn() -> c_int, graph: u64, stream: Stream) -> c_int {
+    through(Some(stream), Work::Graph(graph), &|| upload(&real, graph, stream.0))
 }
 
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn launch_ptsz(
-    real: unsafe extern "C" fn(u64, u64) -> c_int,
-    graph: u64,
-    stream: u64,
-) -> c_int {
-    let named = Stream::per_thread(stream);
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let run = || unsafe { real(graph, stream) };
-    through(Some(named), Work::Graph(graph), &|| launched(graph, named.0, run))
-}
-
-/// Uploads a graph, which takes the memory and hardly any GPU time.
-pub(crate) unsafe fn upload(real: unsafe extern "C" fn(u64, u64) -> c_int, graph: u64, stream: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    launched(graph, stream, || unsafe { real(graph, stream) })
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn upload_ptsz(
-    real: unsafe extern "C" fn(u64, u64) -> c_int,
-    graph: u64,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    launched(graph, Stream::per_thread(stream).0, || unsafe { real(graph, stream) })
-}
-
-fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
+/// Uploads or launches a graph, which takes its memory. An upload takes hardly any GPU time.
+pub(crate) fn upload(real: impl Fn() -> c_int, graph: u64, stream: u64) -> c_int {
     // A captured launch becomes part of another graph, which is charged when that runs.
     if !graph_memory::is_used() || stream::is_capturing(stream) {
         return real();
@@ -266,9 +215,8 @@ fn launched(graph: u64, stream: u64, real: impl Fn() -> c_int) -> c_int {
     }))
 }
 
-pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, graph: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let result = unsafe { real(graph) };
+pub(crate) fn destroy(real: impl FnOnce() -> c_int, graph: u64) -> c_int {
+    let result = real();
     if result == SUCCESS {
         graph_gone(graph);
         forget(graph);

@@ -6,7 +6,7 @@ use tranche_policy::{Call, Ledger};
 use tranche_shm::DeviceSlot;
 use tranche_shm::usage::Counter;
 
-use super::abi::OUT_OF_MEMORY;
+use super::abi::{OUT_OF_MEMORY, code};
 use crate::attach::{self, Ours};
 use crate::connection::DaemonLine;
 use crate::thread;
@@ -17,6 +17,29 @@ pub(crate) fn ledger() -> Result<Ours, c_int> {
     let ledger = attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)?;
     attach::be_present(&ledger);
     Ok(ledger)
+}
+
+/// Lets the ledger make a call of the driver; outside a slice, the call is made alone.
+pub(crate) fn by_ledger<D: FnOnce() -> Result<(), c_int>>(
+    driver: D,
+    by: impl FnOnce(Ours, D) -> Result<(), c_int>,
+) -> c_int {
+    code(match attach::ledger() {
+        Ok(ledger) => by(ledger, driver),
+        Err(attach::Outside) => driver(),
+    })
+}
+
+/// As [`by_ledger`], for a call that may end shares, which are reported afterwards.
+pub(crate) fn ended_by_ledger<D: FnOnce() -> Result<(), c_int>>(
+    driver: D,
+    by: impl FnOnce(&Ours, D) -> Result<(), c_int>,
+) -> c_int {
+    by_ledger(driver, |ledger, driver| {
+        let ended = by(&ledger, driver);
+        ledger.flush_shares(&DaemonLine);
+        ended
+    })
 }
 
 /// Begins a call of this thread that concerns a device's primary context.

@@ -48,13 +48,8 @@ const MULTIPROCESSORS: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`
 const THREADS: c_int = 39;
 
-pub(crate) unsafe fn set(
-    real: unsafe extern "C" fn(c_int, usize) -> c_int,
-    limit: c_int,
-    value: usize,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(limit, value) });
+pub(crate) fn set(real: impl Fn() -> c_int, limit: c_int, value: usize) -> c_int {
+    let driver = || checked(real());
     let result = match LimitEffect::of(limit) {
         LimitEffect::Nothing => driver(),
         LimitEffect::Threads => threads().and_then(|threads| charged(limit, value as u64, threads, driver)),

@@ -6,7 +6,7 @@ use tranche_policy::{Claim, Extent, Location, Owner};
 
 use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked, code};
 use super::invalid::{self, or_invalid};
-use super::ledger::{ledger, refused};
+use super::ledger::{by_ledger, ended_by_ledger, ledger, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, slots};
 use crate::attach;
@@ -54,71 +54,31 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
     })
 }
 
-pub(crate) unsafe fn release(real: unsafe extern "C" fn(u64) -> c_int, handle: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(handle) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let released = ledger.release(handle, driver);
-            ledger.flush_shares(&DaemonLine);
-            code(released)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn release(real: impl FnOnce() -> c_int, handle: u64) -> c_int {
+    ended_by_ledger(|| checked(real()), |ledger, driver| ledger.release(handle, driver))
 }
 
-pub(crate) unsafe fn retain(
-    real: unsafe extern "C" fn(*mut u64, u64) -> c_int,
-    handle: *mut u64,
-    address: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `handle` is read after success,
-    // when written.
-    unsafe {
-        let result = real(handle, address);
-        if result == SUCCESS
-            && let Ok(ledger) = attach::ledger()
-        {
-            ledger.retained(*handle, address);
-        }
-        result
+pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, handle: *const u64, address: u64) -> c_int {
+    let result = real();
+    if result == SUCCESS
+        && let Ok(ledger) = attach::ledger()
+    {
+        // SAFETY: the driver succeeded, so it has written there.
+        ledger.retained(unsafe { *handle }, address);
     }
+    result
 }
 
-pub(crate) unsafe fn map(
-    real: unsafe extern "C" fn(u64, usize, usize, u64, u64) -> c_int,
-    address: u64,
-    bytes: usize,
-    offset: usize,
-    handle: u64,
-    flags: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(address, bytes, offset, handle, flags) });
-    match attach::ledger() {
-        Ok(ledger) => code(
-            with_reclaim(&ledger, || {
-                ledger.map(handle, bytes as u64, &DaemonLine, || driver().map(|()| address))
-            })
-            .map(drop),
-        ),
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn map(real: impl Fn() -> c_int, address: u64, bytes: usize, handle: u64) -> c_int {
+    by_ledger(
+        || checked(real()),
+        |ledger, driver| {
+            let driver = || driver().map(|()| address);
+            with_reclaim(&ledger, || ledger.map(handle, bytes as u64, &DaemonLine, driver)).map(drop)
+        },
+    )
 }
 
-pub(crate) unsafe fn unmap(
-    real: unsafe extern "C" fn(u64, usize) -> c_int,
-    address: u64,
-    bytes: usize,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(address, bytes) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let unmapped = ledger.unmap(address, bytes as u64, driver);
-            ledger.flush_shares(&DaemonLine);
-            code(unmapped)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn unmap(real: impl FnOnce() -> c_int, address: u64, bytes: usize) -> c_int {
+    ended_by_ledger(|| checked(real()), |ledger, driver| ledger.unmap(address, bytes as u64, driver))
 }

@@ -9,7 +9,7 @@ use tranche_shm::parking::Hindrance;
 use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
-use super::ledger::{ledger, refused};
+use super::ledger::{ended_by_ledger, ledger, refused};
 use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::{captures, driver, placement, pool_memory, shared, stream};
@@ -18,65 +18,19 @@ use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 
 pub(crate) unsafe fn allocate(
-    real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
     pointer: *mut u64,
-    bytes: usize,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, stream, None, |made| unsafe { real(made, bytes, stream) }))
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn allocate_ptsz(
-    real: unsafe extern "C" fn(*mut u64, usize, u64) -> c_int,
-    pointer: *mut u64,
-    bytes: usize,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, stream::own(stream), None, |made| unsafe { real(made, bytes, stream) }))
-}
-
-pub(crate) unsafe fn allocate_from(
-    real: unsafe extern "C" fn(*mut u64, usize, u64, u64) -> c_int,
-    pointer: *mut u64,
-    bytes: usize,
-    pool: u64,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, stream, Some(pool), |made| unsafe { real(made, bytes, pool, stream) }))
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn allocate_from_ptsz(
-    real: unsafe extern "C" fn(*mut u64, usize, u64, u64) -> c_int,
-    pointer: *mut u64,
-    bytes: usize,
-    pool: u64,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    code(charged(pointer, bytes, stream::own(stream), Some(pool), |made| unsafe {
-        real(made, bytes, pool, stream)
-    }))
-}
-
-fn charged(
-    pointer: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     bytes: usize,
     stream: u64,
     pool: Option<u64>,
-    real: impl Fn(*mut u64) -> c_int,
-) -> Result<(), c_int> {
+) -> c_int {
     if pointer.is_null() || bytes == 0 || stream::is_capturing(stream) {
-        return checked(real(pointer));
+        return real(pointer);
     }
-    let made = allocated(bytes, stream, pool, DriverCall::of(&number(real)))?;
-    // SAFETY: not null, and writable by the hook's contract.
-    unsafe { *pointer = made };
-    Ok(())
+    code(allocated(bytes, stream, pool, DriverCall::of(&number(real))).map(|made| {
+        // SAFETY: not null, and writable by the hook's contract.
+        unsafe { *pointer = made }
+    }))
 }
 
 #[inline(never)]
@@ -143,19 +97,8 @@ fn current_pool(device: c_int) -> Result<u64, c_int> {
     Ok(pool)
 }
 
-pub(crate) unsafe fn free(real: unsafe extern "C" fn(u64, u64) -> c_int, pointer: u64, stream: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    freed(pointer, stream, DriverCall::of(&|| unsafe { real(pointer, stream) }))
-}
-
-/// The variant in which stream 0 is the calling thread's own.
-pub(crate) unsafe fn free_ptsz(
-    real: unsafe extern "C" fn(u64, u64) -> c_int,
-    pointer: u64,
-    stream: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    freed(pointer, stream::own(stream), DriverCall::of(&|| unsafe { real(pointer, stream) }))
+pub(crate) fn free(real: impl Fn() -> c_int, pointer: u64, stream: u64) -> c_int {
+    freed(pointer, stream, DriverCall::of(&real))
 }
 
 #[inline(never)]
@@ -184,58 +127,46 @@ fn freed(pointer: u64, stream: u64, real: DriverCall<'_>) -> c_int {
 }
 
 pub(crate) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, *const Properties) -> c_int,
-    pool: *mut u64,
+    real: impl FnOnce() -> c_int,
+    pool: *const u64,
     properties: *const Properties,
 ) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
-    unsafe {
-        let result = real(pool, properties);
-        if result == SUCCESS
-            && let Ok(ledger) = attach::ledger()
-        {
-            pool_memory::used();
-            ledger.pool_made(*pool, pool_memory::place(&ledger, (*properties).location()));
-        }
-        result
+    let result = real();
+    if result == SUCCESS
+        && let Ok(ledger) = attach::ledger()
+    {
+        pool_memory::used();
+        // SAFETY: valid by the hook's contract; they are read after the driver's success.
+        let (pool, at) = unsafe { (*pool, (*properties).location()) };
+        ledger.pool_made(pool, pool_memory::place(&ledger, at));
     }
+    result
 }
 
 /// A location's default or current pool, entered with the location of the request.
 pub(crate) unsafe fn look_up(
-    real: unsafe extern "C" fn(*mut u64, *mut MemLocation, u32) -> c_int,
-    pool: *mut u64,
-    at: *mut MemLocation,
+    real: impl FnOnce() -> c_int,
+    pool: *const u64,
+    at: *const MemLocation,
     allocation_type: u32,
 ) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; they are read after its success.
-    unsafe {
-        let result = real(pool, at, allocation_type);
-        if result == SUCCESS
-            && let Ok(ledger) = attach::ledger()
-        {
-            ledger.pool_seen(*pool, pool_memory::place(&ledger, (*at).of(allocation_type)));
-        }
-        result
+    let result = real();
+    if result == SUCCESS
+        && let Ok(ledger) = attach::ledger()
+    {
+        // SAFETY: valid by the hook's contract; they are read after the driver's success.
+        let (pool, at) = unsafe { (*pool, (*at).of(allocation_type)) };
+        ledger.pool_seen(pool, pool_memory::place(&ledger, at));
     }
+    result
 }
 
-pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> c_int, pool: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(pool) });
-    match attach::ledger() {
-        Ok(ledger) => {
-            let destroyed = ledger.destroy_pool(pool, driver);
-            ledger.flush_shares(&DaemonLine);
-            code(destroyed)
-        }
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn destroy(real: impl FnOnce() -> c_int, pool: u64) -> c_int {
+    ended_by_ledger(|| checked(real()), |ledger, driver| ledger.destroy_pool(pool, driver))
 }
 
-pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool: u64, keep: usize) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let result = unsafe { real(pool, keep) };
+pub(crate) fn trim(real: impl FnOnce() -> c_int) -> c_int {
+    let result = real();
     if let Ok(ledger) = attach::ledger() {
         pool_memory::settle(&ledger);
     }
@@ -243,17 +174,14 @@ pub(crate) unsafe fn trim(real: unsafe extern "C" fn(u64, usize) -> c_int, pool:
 }
 
 pub(crate) unsafe fn export_pointer(
-    real: unsafe extern "C" fn(*mut shared::IpcHandle, u64) -> c_int,
-    out: *mut shared::IpcHandle,
+    real: impl FnOnce() -> c_int,
+    out: *const shared::IpcHandle,
     pointer: u64,
 ) -> c_int {
     attach::hinder(Hindrance::Pool);
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `out` is read after success, when
-    // written.
-    let (result, share) = unsafe {
-        let result = real(out, pointer);
-        (result, (result == SUCCESS).then(|| shared::key_of(&*out)))
-    };
+    let result = real();
+    // SAFETY: read after the driver's success, which has written it.
+    let share = (result == SUCCESS).then(|| shared::key_of(unsafe { &*out }));
     let (Some(share), Ok(ledger)) = (share, attach::ledger()) else { return result };
     pool_memory::lent();
     code(ledger.export_streamed(pointer, share, &DaemonLine).map_err(|_| refused(&ledger)))

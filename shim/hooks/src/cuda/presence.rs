@@ -6,18 +6,8 @@ use core::ffi::c_int;
 
 use crate::launch::be_present;
 
-macro_rules! passers {
-    ($($name:ident: $($argument:ident: $of:ident),*;)*) => {$(
-        pub(crate) unsafe fn $name<$($of),*>(real: unsafe extern "C" fn($($of),*) -> c_int, $($argument: $of),*) -> c_int {
-            be_present();
-            // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-            unsafe { real($($argument),*) }
-        }
-    )*};
-}
-
-passers! {
-    one: a: A;
-    two: a: A, b: B;
-    three: a: A, b: B, c: C;
+/// Passes a call once the slice is present.
+pub(crate) fn pass(real: impl FnOnce() -> c_int) -> c_int {
+    be_present();
+    real()
 }

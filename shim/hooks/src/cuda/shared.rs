@@ -14,7 +14,7 @@ use tranche_shm::parking::Hindrance;
 
 use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
 use super::current::current;
-use super::ledger::{ledger, refused};
+use super::ledger::{by_ledger, ledger, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, pool_memory};
 use crate::attach;
@@ -52,37 +52,33 @@ pub(super) fn whole_blocks(bytes: u64) -> Result<Units, c_int> {
 }
 
 pub(crate) unsafe fn export_handle(
-    real: unsafe extern "C" fn(*mut IpcHandle, u64) -> c_int,
-    handle: *mut IpcHandle,
+    real: impl FnOnce() -> c_int,
+    handle: *const IpcHandle,
     pointer: u64,
 ) -> c_int {
     attach::hinder(Hindrance::Ipc);
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `handle` is read after success,
-    // when written.
-    unsafe {
-        let result = real(handle, pointer);
-        if result == SUCCESS { exported(EntryKind::Memory, pointer, key_of(&*handle)) } else { result }
+    match real() {
+        // SAFETY: the driver succeeded, so it has written the handle.
+        SUCCESS => exported(EntryKind::Memory, pointer, key_of(unsafe { &*handle })),
+        error => error,
     }
 }
 
 pub(crate) unsafe fn export_physical(
-    real: unsafe extern "C" fn(*mut c_void, u64, c_int, u64) -> c_int,
-    out: *mut c_void,
+    real: impl FnOnce() -> c_int,
+    out: *const c_void,
     handle: u64,
     kind: c_int,
-    flags: u64,
 ) -> c_int {
     attach::hinder(Hindrance::Shareable);
-    // SAFETY: the arguments pass to `real` unchanged; for this kind its success has written a descriptor's number.
-    unsafe {
-        let result = real(out, handle, kind, flags);
-        if result != SUCCESS || !is_descriptor(kind) {
-            return result;
-        }
-        match key_behind(out.cast::<c_int>().read_unaligned()) {
-            Some((key, _)) => exported(EntryKind::Physical, handle, key),
-            None => result,
-        }
+    let result = real();
+    if result != SUCCESS || !is_descriptor(kind) {
+        return result;
+    }
+    // SAFETY: for this kind the driver's success has written a descriptor's number.
+    match key_behind(unsafe { out.cast::<c_int>().read_unaligned() }) {
+        Some((key, _)) => exported(EntryKind::Physical, handle, key),
+        None => result,
     }
 }
 
@@ -172,13 +168,8 @@ pub(crate) unsafe fn import_pointer(
     }))
 }
 
-pub(crate) unsafe fn close_handle(real: unsafe extern "C" fn(u64) -> c_int, pointer: u64) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    let driver = || checked(unsafe { real(pointer) });
-    match attach::ledger() {
-        Ok(ledger) => code(ledger.drop_import(pointer, &DaemonLine, driver)),
-        Err(attach::Outside) => code(driver()),
-    }
+pub(crate) fn close_handle(real: impl FnOnce() -> c_int, pointer: u64) -> c_int {
+    by_ledger(|| checked(real()), |ledger, driver| ledger.drop_import(pointer, &DaemonLine, driver))
 }
 
 pub(crate) unsafe fn import_physical(

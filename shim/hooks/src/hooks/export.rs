@@ -1,7 +1,7 @@
 //! Macros by which the table of governed functions becomes exported functions.
 
 macro_rules! hooks {
-    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $body:path;)* })*) => {
+    ($($library:ident in $feature:tt { $($since:literal $name:ident($($argument:ident: $type:ty),*) => $([$how:ident])? $($body:ident)::+ $(::<$table:ident>)? $(($($given:expr),*))?;)* })*) => {
         /// A governed function, by its row.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Hook { $($($name,)*)* }
@@ -33,7 +33,7 @@ macro_rules! hooks {
         mod exported {
             use super::*;
             $($(
-                export! { $([$how])? $library $feature $name($($argument: $type),*) => $body }
+                export! { $([$how])? $library $feature $name($($argument: $type),*) => $($body)::+ $(::<$table>)? $(($($given),*))? }
             )*)*
         }
     };
@@ -47,29 +47,32 @@ macro_rules! hooks {
 macro_rules! export {
     ([jump] $($row:tt)*) => { export! { in_passing jump $($row)* } };
     ([transfer] $($row:tt)*) => { export! { in_passing pass $($row)* } };
-    (in_passing $way:ident $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+    (in_passing $way:ident $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $($call:tt)*) => {
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             mod slow {
                 use super::*;
-                with_real! { $library $name($($argument: $type),*) => $body }
+                with_real! { $library $name($($argument: $type),*) => $($call)* }
             }
             $way!(slow::$name, REAL, Hook::$name as usize * size_of::<RealAddress>())
         }
     };
-    ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+    ([made] $library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $($call:tt)*) => {
+        export! { $library $feature $name($($argument: $type),*) => [made] $($call)* }
+    };
+    ($library:ident $feature:tt $name:ident($($argument:ident: $type:ty),*) => $($call:tt)*) => {
         with_real! {
             #[cfg_attr(all(panic = "abort", any(feature = "preload", feature = $feature)), unsafe(no_mangle))]
-            $library $name($($argument: $type),*) => $body
+            $library $name($($argument: $type),*) => $($call)*
         }
     };
 }
 
 /// A function that resolves the real one and passes it to the body, with the program's arguments.
 macro_rules! with_real {
-    ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $body:path) => {
+    ($(#[$exported:meta])? $library:ident $name:ident($($argument:ident: $type:ty),*) => $($call:tt)*) => {
         #[allow(clippy::too_many_arguments, reason = "the driver's")]
         $(#[$exported])?
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
@@ -82,8 +85,23 @@ macro_rules! with_real {
                 if Library::$library.is_ours() {
                     return real($($argument),*);
                 }
-                $body(real, $($argument),*)
+                body! { real($($argument),*) => $($call)* }
             }
         }
     };
+}
+
+/// Calls the body of a row.
+///
+/// A path alone receives the real function, then all arguments of the program. With arguments of its own it receives
+/// the call of the real function with the program's arguments, then these. In a `[made]` row the program's first
+/// argument is the address of the result: the body receives it, the call with any other address in its place, and these.
+macro_rules! body {
+    ($real:ident($first:ident $(, $argument:ident)*) => [made] $($body:ident)::+ ($($given:expr),*)) => {
+        $($body)::+($first, |made| $real(made, $($argument),*), $($given),*)
+    };
+    ($real:ident($($argument:ident),*) => $($body:ident)::+ ($($given:expr),*)) => {
+        $($body)::+(|| $real($($argument),*), $($given),*)
+    };
+    ($real:ident($($argument:ident),*) => $body:path) => { $body($real, $($argument),*) };
 }

@@ -52,18 +52,9 @@ pub(crate) struct Rates {
     memory: u32,
 }
 
-pub(crate) unsafe fn init(real: unsafe extern "C" fn() -> c_int) -> c_int {
+pub(crate) fn init(real: impl FnOnce() -> c_int) -> c_int {
     match attach::ledger() {
-        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-        Ok(_) => unsafe { real() },
-        Err(attach::Outside) => DRIVER_NOT_LOADED,
-    }
-}
-
-pub(crate) unsafe fn init_with_flags(real: unsafe extern "C" fn(u32) -> c_int, flags: u32) -> c_int {
-    match attach::ledger() {
-        // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-        Ok(_) => unsafe { real(flags) },
+        Ok(_) => real(),
         Err(attach::Outside) => DRIVER_NOT_LOADED,
     }
 }
@@ -128,49 +119,32 @@ pub(crate) unsafe fn by_name(
     SUCCESS
 }
 
-pub(crate) unsafe fn index(
-    real: unsafe extern "C" fn(u64, *mut u32) -> c_int,
-    device: u64,
-    index: *mut u32,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; `index` is written after its
-    // success.
-    unsafe { rewrite(real(device, index), device, |_, slot| *index = slot.index() as u32) }
+pub(crate) unsafe fn index(real: impl FnOnce() -> c_int, device: u64, index: *mut u32) -> c_int {
+    // SAFETY: writable by the hook's contract, and written after NVML's success.
+    rewrite(real(), device, |_, slot| unsafe { *index = slot.index() as u32 })
 }
 
-pub(crate) unsafe fn memory(
-    real: unsafe extern "C" fn(u64, *mut NvmlMemory) -> c_int,
-    device: u64,
-    memory: *mut NvmlMemory,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; results are written after its
-    // success.
-    unsafe {
-        rewrite(real(device, memory), device, |ledger, slot| {
-            let view = view(ledger, slot);
-            *memory = NvmlMemory { total: view.total, free: view.free, used: view.used };
-        })
-    }
+pub(crate) unsafe fn memory(real: impl FnOnce() -> c_int, device: u64, memory: *mut NvmlMemory) -> c_int {
+    rewrite(real(), device, |ledger, slot| {
+        let view = view(ledger, slot);
+        // SAFETY: writable by the hook's contract, and written after NVML's success.
+        unsafe { *memory = NvmlMemory { total: view.total, free: view.free, used: view.used } };
+    })
 }
 
-pub(crate) unsafe fn memory_v2(
-    real: unsafe extern "C" fn(u64, *mut MemoryV2) -> c_int,
-    device: u64,
-    memory: *mut MemoryV2,
-) -> c_int {
-    // SAFETY: as in `index`, by the hook's contract; `memory` is null or begins with the version that the program
-    // wrote.
-    unsafe {
-        // A later version may have fields that are not rewritten here.
-        if !memory.is_null() && (*memory).version != MemoryV2::VERSION {
-            return VERSION_MISMATCH;
-        }
-        rewrite(real(device, memory), device, |ledger, slot| {
-            let view = view(ledger, slot);
-            let version = MemoryV2::VERSION;
-            *memory = MemoryV2 { version, total: view.total, reserved: 0, free: view.free, used: view.used };
-        })
+pub(crate) unsafe fn memory_v2(real: impl FnOnce() -> c_int, device: u64, memory: *mut MemoryV2) -> c_int {
+    // A later version may have fields that are not rewritten here.
+    // SAFETY: null, or it begins with the version that the program wrote.
+    if !memory.is_null() && unsafe { (*memory).version } != MemoryV2::VERSION {
+        return VERSION_MISMATCH;
     }
+    rewrite(real(), device, |ledger, slot| {
+        let view = view(ledger, slot);
+        let version = MemoryV2::VERSION;
+        let shown = MemoryV2 { version, total: view.total, reserved: 0, free: view.free, used: view.used };
+        // SAFETY: writable by the hook's contract, and written after NVML's success.
+        unsafe { *memory = shown };
+    })
 }
 
 fn view(ledger: &Ledger<'static>, slot: DeviceSlot) -> tranche_policy::MemoryView {
@@ -178,19 +152,12 @@ fn view(ledger: &Ledger<'static>, slot: DeviceSlot) -> tranche_policy::MemoryVie
     ledger.tenant().view(slot)
 }
 
-pub(crate) unsafe fn utilization(
-    real: unsafe extern "C" fn(u64, *mut Rates) -> c_int,
-    device: u64,
-    rates: *mut Rates,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, valid by the hook's contract; results are written after its
-    // success.
-    unsafe {
-        rewrite(real(device, rates), device, |ledger, slot| {
-            let (gpu, memory) = ledger.tenant().control.utilization(slot);
-            *rates = Rates { gpu, memory };
-        })
-    }
+pub(crate) unsafe fn utilization(real: impl FnOnce() -> c_int, device: u64, rates: *mut Rates) -> c_int {
+    rewrite(real(), device, |ledger, slot| {
+        let (gpu, memory) = ledger.tenant().control.utilization(slot);
+        // SAFETY: writable by the hook's contract, and written after NVML's success.
+        unsafe { *rates = Rates { gpu, memory } };
+    })
 }
 
 /// Lets `change` rewrite a successful result for one of the slice's devices.

@@ -1,6 +1,6 @@
 //! Activity of single processes: the slice's rows, by their own pids, among those that NVML lists.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
 use tranche_policy::Ledger;
 use tranche_shm::Slot;
@@ -233,18 +233,9 @@ pub(crate) unsafe fn sessions<const N: usize>(
 }
 
 /// Name of a process, of the slice's processes only.
-pub(crate) unsafe fn process_name(
-    real: unsafe extern "C" fn(u32, *mut c_char, u32) -> c_int,
-    pid: u32,
-    name: *mut c_char,
-    length: u32,
-) -> c_int {
+pub(crate) fn process_name(real: impl FnOnce() -> c_int, pid: u32) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    if !members(&ledger).any(|member| visible_pid(member) == pid) {
-        return NOT_FOUND;
-    }
-    // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-    unsafe { real(pid, name, length) }
+    if members(&ledger).any(|member| visible_pid(member) == pid) { real() } else { NOT_FOUND }
 }
 
 /// Rows of the slice's processes among those that NVML lists for a device.
