@@ -5,26 +5,17 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::id::GpuUuid;
+use crate::number::number;
 
-/// Kind of a fault in NVIDIA's numbering: 79 is a GPU that fell off the bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Xid(u64);
+number! {
+    /// Kind of a fault in NVIDIA's numbering: 79 is a GPU that fell off the bus.
+    Xid(u64)
+}
 
 impl Xid {
-    /// The fault kind with this number.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Number of the fault in NVIDIA's catalogue.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
     /// Tests if programs cause this fault on a healthy GPU.
     ///
     /// Examples are an illegal address, a stopped launch, and a channel closed with its neighbour. The list is that of

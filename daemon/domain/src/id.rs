@@ -6,6 +6,9 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::number::number;
+use crate::word::as_text;
+
 /// Name of a slice: 1 to 63 of `a-z 0-9 - . _`, beginning and ending with a letter or digit, so that it is
 /// valid as a file name, a label and a CDI device name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,19 +43,7 @@ impl FromStr for SliceName {
     }
 }
 
-impl TryFrom<String> for SliceName {
-    type Error = BadName;
-
-    fn try_from(text: String) -> Result<Self, BadName> {
-        text.parse()
-    }
-}
-
-impl From<SliceName> for String {
-    fn from(name: SliceName) -> Self {
-        name.0
-    }
-}
+as_text!(SliceName, BadName);
 
 impl fmt::Display for SliceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,19 +99,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-impl TryFrom<String> for GpuUuid {
-    type Error = BadUuid;
-
-    fn try_from(text: String) -> Result<Self, BadUuid> {
-        text.parse()
-    }
-}
-
-impl From<GpuUuid> for String {
-    fn from(uuid: GpuUuid) -> Self {
-        uuid.to_string()
-    }
-}
+as_text!(GpuUuid, BadUuid);
 
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,67 +143,19 @@ impl fmt::Display for GpuSelector {
     }
 }
 
-/// A NUMA node in Linux' numbering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NumaNode(u32);
-
-impl NumaNode {
-    /// The node with this number.
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Linux' number of the node.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
+number! {
+    /// A NUMA node in Linux' numbering.
+    NumaNode(u32)
 }
 
-/// A process id in the host's initial pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct HostPid(u32);
-
-impl HostPid {
-    /// Wraps a pid of the host's namespace.
-    pub const fn new(pid: u32) -> Self {
-        Self(pid)
-    }
-
-    /// The pid as a number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
+number! {
+    /// A process id in the host's initial pid namespace.
+    HostPid(u32), Display
 }
 
-impl fmt::Display for HostPid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A process id in the process's own pid namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct InnerPid(u32);
-
-impl InnerPid {
-    /// A pid inside a namespace.
-    pub const fn new(pid: u32) -> Self {
-        Self(pid)
-    }
-
-    /// The pid as a number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Display for InnerPid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+number! {
+    /// A process id in the process's own pid namespace.
+    InnerPid(u32), Display
 }
 
 #[cfg(test)]

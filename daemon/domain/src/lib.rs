@@ -21,6 +21,7 @@ pub mod id;
 pub mod jobs;
 pub mod ledger;
 pub mod node;
+mod number;
 pub mod overcommit;
 pub mod park;
 pub mod placement;

@@ -45,19 +45,7 @@ macro_rules! word {
             }
         }
 
-        impl TryFrom<alloc::string::String> for $name {
-            type Error = $crate::word::BadWord;
-
-            fn try_from(text: alloc::string::String) -> Result<Self, $crate::word::BadWord> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for alloc::string::String {
-            fn from(name: $name) -> Self {
-                name.0
-            }
-        }
+        $crate::word::as_text!($name, $crate::word::BadWord);
 
         impl core::fmt::Display for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -67,7 +55,26 @@ macro_rules! word {
     };
 }
 
-pub(crate) use word;
+/// Converts a type to its text and back, as serde does by `try_from` and `into`: the type and the error of parsing.
+macro_rules! as_text {
+    ($name:ident, $error:ty) => {
+        impl TryFrom<alloc::string::String> for $name {
+            type Error = $error;
+
+            fn try_from(text: alloc::string::String) -> Result<Self, $error> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for alloc::string::String {
+            fn from(name: $name) -> Self {
+                alloc::string::ToString::to_string(&name)
+            }
+        }
+    };
+}
+
+pub(crate) use {as_text, word};
 
 /// Tests if the text is a DNS label: [`is_part`] and at most 63 bytes.
 pub(crate) fn is_label(text: &str) -> bool {

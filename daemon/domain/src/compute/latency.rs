@@ -59,20 +59,11 @@ impl TryFrom<u32> for Latency {
 }
 
 /// Error for a number of microseconds outside the range of latency targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a wait of {0} us is no latency target: 2 ms to 10 s are, as the hardware's own time slices are about 2 ms long"
+)]
 pub struct BadLatency(pub u32);
-
-impl fmt::Display for BadLatency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a wait of {} us is no latency target: 2 ms to 10 s are, as the hardware's own time slices are about 2 ms long",
-            self.0
-        )
-    }
-}
-
-impl core::error::Error for BadLatency {}
 
 /// Counts of the waits of a slice with a latency target, since the daemon began to schedule it.
 ///
