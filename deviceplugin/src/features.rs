@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tranche_adapter::LastProblem;
 use tranche_domain::units::Bytes;
 
 use crate::config::Config;
@@ -94,7 +95,7 @@ fn write(directory: &Path, text: &str) -> io::Result<()> {
 /// Keeps the file up to date until the task is aborted.
 pub(crate) async fn keep(manager: Arc<ResourceManager>, directory: impl AsRef<Path>) {
     let directory = directory.as_ref();
-    let (mut pictures, mut written, mut complaint) = (manager.pictures(), None, None);
+    let (mut pictures, mut written, mut problem) = (manager.pictures(), None, LastProblem::default());
     loop {
         let (gpu_devices, offer) = manager.offered().await;
         let labels = labels(&manager.config, &gpu_devices, &offer);
@@ -104,23 +105,17 @@ pub(crate) async fn keep(manager: Arc<ResourceManager>, directory: impl AsRef<Pa
         if due {
             let now = SystemTime::now();
             match write(directory, &text(&labels, now + VALIDITY)) {
-                Ok(()) => (written, complaint) = (Some((labels, now)), None),
-                Err(error) => complain(&mut complaint, directory, &error),
+                Ok(()) => (written, problem) = (Some((labels, now)), LastProblem::default()),
+                Err(error) => problem.complain(error, |error| {
+                    let directory = directory.display();
+                    tracing::warn!(
+                        "cannot write the node's labels in {directory}: {error}; it is tried again (does `features_dir` exist?)"
+                    );
+                }),
             }
         }
-        let patience = if complaint.is_some() { REFRESH / 15 } else { REFRESH };
+        let patience = if problem.is_there() { REFRESH / 15 } else { REFRESH };
         let _ = tokio::time::timeout(patience, pictures.changed()).await;
-    }
-}
-
-fn complain(said: &mut Option<String>, directory: &Path, error: &io::Error) {
-    let complaint = error.to_string();
-    if said.as_ref() != Some(&complaint) {
-        tracing::warn!(
-            "cannot write the node's labels in {}: {complaint}; it is tried again (does `features_dir` exist?)",
-            directory.display()
-        );
-        *said = Some(complaint);
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tranche_adapter::LastProblem;
 use tranche_kubelet::deviceplugin as api;
 use tranche_kubelet::deviceplugin::registration_client::RegistrationClient;
 
@@ -33,8 +34,7 @@ pub(crate) struct Registrar {
     endpoint: Option<Endpoint>,
     registered: Option<Registered>,
     pause: Duration,
-    /// Last logged problem, to log each once.
-    complaint: Option<String>,
+    problem: LastProblem,
 }
 
 /// A kubelet, and the socket that was registered at it.
@@ -69,7 +69,7 @@ impl Registrar {
             endpoint: None,
             registered: None,
             pause: FIRST_PAUSE,
-            complaint: None,
+            problem: LastProblem::default(),
         }
     }
 
@@ -94,11 +94,14 @@ impl Registrar {
     async fn tend(&mut self) -> Duration {
         match self.put_right().await {
             Ok(()) => {
-                (self.pause, self.complaint) = (FIRST_PAUSE, None);
+                (self.pause, self.problem) = (FIRST_PAUSE, LastProblem::default());
                 IDLE
             }
             Err(trouble) => {
-                self.complain(&trouble);
+                self.problem.complain(trouble, |trouble| {
+                    let resource = self.manager.config.resource(&self.profile);
+                    tracing::warn!(resource, "not registered: {trouble}; it is tried again");
+                });
                 self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                 self.pause
             }
@@ -170,15 +173,6 @@ impl Registrar {
 
     fn file_name(&self) -> String {
         format!("{}_{}.sock", self.manager.config.resource_domain, self.profile)
-    }
-
-    fn complain(&mut self, trouble: &Trouble) {
-        let complaint = trouble.to_string();
-        if self.complaint.as_ref() != Some(&complaint) {
-            let resource = self.manager.config.resource(&self.profile);
-            tracing::warn!(resource, "not registered: {complaint}; it is tried again");
-            self.complaint = Some(complaint);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
+use tranche_adapter::LastProblem;
 
 use crate::kubernetes::{Account, PostError};
 use crate::metrics::Counters;
@@ -74,13 +75,13 @@ fn open(account: Account, counters: &Arc<Counters>) -> std::io::Result<SyncSende
 }
 
 fn post_all(account: &Account, inbox: &Receiver<Dispatch>, counters: &Counters) {
-    let mut said = None;
+    let mut problem = LastProblem::default();
     while let Ok((news, at)) = inbox.recv() {
-        match post_patiently(account, &news, at, &mut said) {
+        match post_patiently(account, &news, at, &mut problem) {
             Ok(()) => counters.kubernetes_event("posted"),
             Err(error) => {
                 counters.kubernetes_event("failed");
-                complain(&mut said, &error);
+                complain(&mut problem, &error);
             }
         }
     }
@@ -90,14 +91,14 @@ fn post_patiently(
     account: &Account,
     news: &NodeEvent,
     at: SystemTime,
-    said: &mut Option<String>,
+    problem: &mut LastProblem,
 ) -> Result<(), PostError> {
     for pause in PAUSES {
         match account.post(news, at) {
-            Err(error) if error.may_pass() => complain(said, &error),
+            Err(error) if error.may_pass() => complain(problem, &error),
             Err(error) => return Err(error),
             Ok(()) => {
-                *said = None;
+                problem.over();
                 return Ok(());
             }
         }
@@ -106,11 +107,6 @@ fn post_patiently(
     account.post(news, at)
 }
 
-/// Logs a problem once.
-fn complain(said: &mut Option<String>, error: &PostError) {
-    let error = error.to_string();
-    if said.as_ref() != Some(&error) {
-        tracing::warn!("an event cannot be sent to Kubernetes: {error}");
-        *said = Some(error);
-    }
+fn complain(problem: &mut LastProblem, error: &PostError) {
+    problem.complain(error, |error| tracing::warn!("an event cannot be sent to Kubernetes: {error}"));
 }

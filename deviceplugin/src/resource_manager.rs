@@ -282,20 +282,18 @@ impl ResourceManager {
     async fn read_pods(&self, state: &mut ManagerState) -> Vec<Bundle> {
         match pod_devices::list(&self.config).await {
             Ok(owners) => {
-                state.complaint = None;
+                state.problem.over();
                 let listed: BTreeSet<DeviceId> = owners.devices().cloned().collect();
                 state.owners = owners;
                 let ManagerState { absences, headroom, .. } = state;
                 absences.observe(headroom, &listed, self.since.elapsed())
             }
             Err(error) => {
-                let complaint = error.to_string();
-                if state.complaint.as_ref() != Some(&complaint) {
+                state.problem.complain(error, |error| {
                     tracing::warn!(
-                        "the kubelet does not say which pods there are, and no slice is released: {complaint}"
+                        "the kubelet does not say which pods there are, and no slice is released: {error}"
                     );
-                    state.complaint = Some(complaint);
-                }
+                });
                 state.owners = Owners::default();
                 Vec::new()
             }

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use tranche_adapter::LastProblem;
 use tranche_exposition::{BoundListener, ListenError};
 
 use crate::config::Config;
@@ -108,7 +109,7 @@ async fn tell(metrics: BoundListener, manager: Arc<ResourceManager>) {
 
 /// Waits for the daemon and for a configured GPU.
 async fn something_to_offer(manager: &ResourceManager, pace: Pace) -> Result<(), ServeError> {
-    let mut said = None;
+    let mut problem = LastProblem::default();
     loop {
         let wanting = match manager.refresh().await {
             Err(LookError::DoesNotFit(error)) => return Err(error.into()),
@@ -123,10 +124,7 @@ async fn something_to_offer(manager: &ResourceManager, pace: Pace) -> Result<(),
                     .to_owned()
             }
         };
-        if said.as_ref() != Some(&wanting) {
-            tracing::warn!("{wanting}");
-            said = Some(wanting);
-        }
+        problem.complain(wanting, |wanting| tracing::warn!("{wanting}"));
         sleep(pace.look).await;
     }
     let picture = manager.picture();
@@ -151,7 +149,7 @@ async fn keep_following(manager: Arc<ResourceManager>, pace: Pace, changed: Arc<
 
 /// Reads the daemon regularly and on each change, and the kubelet's list less often.
 async fn keep_looking(manager: Arc<ResourceManager>, pace: Pace, changed: Arc<Notify>) {
-    let (mut said, mut due) = (None, Instant::now());
+    let (mut problem, mut due) = (LastProblem::default(), Instant::now());
     loop {
         let seen = if Instant::now() >= due {
             due = Instant::now() + pace.look * COLLECT_EVERY;
@@ -160,15 +158,9 @@ async fn keep_looking(manager: Arc<ResourceManager>, pace: Pace, changed: Arc<No
             manager.refresh().await
         };
         match seen {
-            Ok(()) if said.take().is_some() => tracing::info!("tranched answers again"),
+            Ok(()) if problem.over() => tracing::info!("tranched answers again"),
             Ok(()) => {}
-            Err(error) => {
-                let error = error.to_string();
-                if said.as_ref() != Some(&error) {
-                    tracing::warn!("{error}");
-                    said = Some(error);
-                }
-            }
+            Err(error) => problem.complain(error, |error| tracing::warn!("{error}")),
         }
         // A read is due after either a change or the interval.
         let _ = timeout(pace.look, changed.notified()).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tranche_adapter::LastProblem;
 use tranche_domain::id::{GpuUuid, NumaNode, SliceName};
 use tranche_domain::pod::PodContainer;
 
@@ -28,7 +29,7 @@ pub(crate) struct ManagerState {
     /// Devices of each pod, from the kubelet's last list; empty without one.
     pub(crate) owners: Owners,
     /// Last logged error of the kubelet, to log each once.
-    pub(crate) complaint: Option<String>,
+    pub(crate) problem: LastProblem,
 }
 
 impl ManagerState {

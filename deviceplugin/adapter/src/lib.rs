@@ -16,7 +16,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tranche_exposition::Address;
 
-pub use problems::LoggedProblems;
+pub use problems::{LastProblem, LoggedProblems};
 
 /// A program with a configuration file, metrics and probes that runs until SIGTERM or SIGINT.
 ///
