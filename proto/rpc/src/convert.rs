@@ -11,7 +11,7 @@ use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::ComputeState;
 
 use crate::bad_message::BadMessage;
-use crate::mirror::{Field, enumeration, field, mirror};
+use crate::mirror::{enumeration, field, mirror};
 use crate::v1;
 
 impl TryFrom<v1::Share> for Share {
@@ -53,58 +53,18 @@ field! {
     GpuSelector = String: |gpu| gpu.to_string(), gpu.parse()?;
 }
 
-impl TryFrom<v1::CreateSliceRequest> for SliceRequest {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::CreateSliceRequest) -> Result<Self, BadMessage> {
-        Ok(Self {
-            mode: Field::from_wire(wire.compute_mode)?,
-            name: wire.name.map(|name| name.parse()).transpose()?,
-            share: wire.share.ok_or(BadShare::Missing)?.try_into()?,
-            memory: wire.memory_bytes.map(memory).transpose()?,
-            compute: wire.compute_permille.map(Permille::try_from).transpose()?,
-            limit: wire.limit_permille.map(Permille::try_from).transpose()?,
-            priority: wire.priority.try_into()?,
-            latency: wire.latency_us.map(TryInto::try_into).transpose()?,
-            gang: wire.gang.map(|name| name.parse()).transpose()?,
-            project: wire.project.map(|name| name.parse()).transpose()?,
-            gpus: wire.gpus.iter().map(|gpu| gpu.parse()).collect::<Result<_, _>>()?,
-            ephemeral: wire.ephemeral,
-            park_idle: wire.park_idle_s.map(TryInto::try_into).transpose()?,
-            rotates: wire.rotates,
-            several_containers: wire.several_containers,
-            pod: wire.pod.map(TryInto::try_into).transpose()?,
-        })
-    }
-}
-
-impl From<SliceRequest> for v1::CreateSliceRequest {
-    /// With no wait; the caller adds one.
-    fn from(request: SliceRequest) -> Self {
-        Self {
-            name: request.name.map(String::from),
-            share: Some(request.share.into()),
-            memory_bytes: request.memory.map(Bytes::get),
-            compute_permille: request.compute.map(Permille::get),
-            compute_mode: request.mode.into_wire(),
-            gpus: request.gpus.iter().map(ToString::to_string).collect(),
-            wait_ms: 0,
-            ephemeral: request.ephemeral,
-            park_idle_s: request.park_idle.map(Into::into),
-            rotates: request.rotates,
-            several_containers: request.several_containers,
-            limit_permille: request.limit.map(Permille::get),
-            priority: request.priority.get().into(),
-            latency_us: request.latency.map(Latency::micros),
-            gang: request.gang.map(String::from),
-            project: request.project.map(String::from),
-            pod: request.pod.map(Into::into),
-        }
-    }
-}
-
 mirror! {
     PodContainer = v1::PodContainer { namespace, name, container, uid }
+
+    SliceRequest = v1::CreateSliceRequest {
+        name, share, priority, gang, project, gpus, ephemeral, rotates, several_containers, pod;
+        memory: memory_bytes, compute: compute_permille, limit: limit_permille, mode: compute_mode, latency: latency_us,
+        park_idle: park_idle_s => else wait_ms => if has_memory
+    }
+}
+
+fn has_memory(request: &SliceRequest) -> Result<(), BadMessage> {
+    request.memory.map_or(Ok(()), |bytes| memory(bytes.get()).map(drop))
 }
 
 impl TryFrom<v1::ResizeSliceRequest> for Resize {

@@ -69,11 +69,13 @@ macro_rules! field {
 /// Implements both conversions of a message by the list of its fields.
 ///
 /// First come fields of the same name, then those that have another name on the wire, then a group of fields that are
-/// a struct of their own in the domain.
+/// a struct of their own in the domain. After an arrow each follow a field that only the wire has, and a check of the
+/// domain value.
 macro_rules! mirror {
     ($($domain:path = $wire:path {
         $($same:ident),* $(; $($field:ident: $name:ident),*)?
-        $(; in $group:ident: $inner:ident { $($part:ident: $part_name:ident),* })? $(,)?
+        $(; in $group:ident: $inner:ident { $($part:ident: $part_name:ident),* })?
+        $(=> else $beside:ident)? $(=> if $check:ident)? $(,)?
     })*) => {$(
         impl From<$domain> for $wire {
             fn from(value: $domain) -> Self {
@@ -81,6 +83,7 @@ macro_rules! mirror {
                     $($same: $crate::mirror::Field::into_wire(value.$same),)*
                     $($($name: $crate::mirror::Field::into_wire(value.$field),)*)?
                     $($($part_name: $crate::mirror::Field::into_wire(value.$group.$part),)*)?
+                    $($beside: Default::default(),)?
                 }
             }
         }
@@ -89,11 +92,13 @@ macro_rules! mirror {
             type Error = $crate::bad_message::BadMessage;
 
             fn try_from(wire: $wire) -> Result<Self, $crate::bad_message::BadMessage> {
-                Ok(Self {
+                let value = Self {
                     $($same: $crate::mirror::Field::from_wire(wire.$same)?,)*
                     $($($field: $crate::mirror::Field::from_wire(wire.$name)?,)*)?
                     $($group: $inner { $($part: $crate::mirror::Field::from_wire(wire.$part_name)?,)* },)?
-                })
+                };
+                $($check(&value)?;)?
+                Ok(value)
             }
         }
 

@@ -33,48 +33,27 @@ impl ProjectWish {
         self.change.apply(&mut project);
         Ok(project)
     }
+}
 
-    fn of(name: &str, change: Option<v1::ProjectChange>, beyond_capacity: bool) -> Result<Self, BadMessage> {
-        let change: ProjectChange = change.unwrap_or_default().try_into()?;
+impl Field<Option<v1::ProjectChange>> for ProjectChange {
+    fn into_wire(self) -> Option<v1::ProjectChange> {
+        Some(self.into())
+    }
+
+    fn from_wire(wire: Option<v1::ProjectChange>) -> Result<Self, BadMessage> {
+        let change: Self = wire.unwrap_or_default().try_into()?;
         // Zero removes a limit.
         let check = |limit: Option<Duration>, bad: fn(BadTimeLimit) -> BadMessage| {
             limit.filter(|limit| !limit.is_zero()).map(time_limit).transpose().map_err(bad)
         };
         check(change.interactive_limit, BadMessage::InteractiveLimit)?;
         check(change.idle_limit, BadMessage::IdleLimit)?;
-        Ok(Self { name: name.parse()?, change, beyond_capacity })
+        Ok(change)
     }
 }
 
-impl TryFrom<v1::CreateProjectRequest> for ProjectWish {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::CreateProjectRequest) -> Result<Self, BadMessage> {
-        Self::of(&wire.name, wire.change, wire.beyond_capacity)
-    }
-}
-
-impl From<ProjectWish> for v1::CreateProjectRequest {
-    fn from(wish: ProjectWish) -> Self {
-        let ProjectWish { name, change, beyond_capacity } = wish;
-        Self { name: name.into(), change: Some(change.into()), beyond_capacity }
-    }
-}
-
-impl TryFrom<v1::UpdateProjectRequest> for ProjectWish {
-    type Error = BadMessage;
-
-    fn try_from(wire: v1::UpdateProjectRequest) -> Result<Self, BadMessage> {
-        let wish = Self::of(&wire.name, wire.change, wire.beyond_capacity)?;
-        if wish.change.is_nothing() { Err(BadMessage::NoProjectChange) } else { Ok(wish) }
-    }
-}
-
-impl From<ProjectWish> for v1::UpdateProjectRequest {
-    fn from(wish: ProjectWish) -> Self {
-        let ProjectWish { name, change, beyond_capacity } = wish;
-        Self { name: name.into(), change: Some(change.into()), beyond_capacity }
-    }
+fn changes_something(wish: &ProjectWish) -> Result<(), BadMessage> {
+    if wish.change.is_nothing() { Err(BadMessage::NoProjectChange) } else { Ok(()) }
 }
 
 enumeration! { IdlePolicy = v1::IdlePolicy, IdlePolicy: Report, Alert, PreemptFirst, End }
@@ -86,6 +65,10 @@ field! {
 }
 
 mirror! {
+    ProjectWish = v1::CreateProjectRequest { name, change, beyond_capacity }
+
+    ProjectWish = v1::UpdateProjectRequest { name, change, beyond_capacity => if changes_something }
+
     ProjectChange = v1::ProjectChange {
         training_gpus, interactive_gpus, idle_policy;
         quota: quota_milligpus, weight: weight_milligpus, interactive_limit: interactive_limit_ms, idle_limit: idle_limit_ms,
