@@ -2,37 +2,35 @@
 
 use std::num::NonZeroU32;
 
-use tranche_domain::compute::{Priority, Waits};
+use tranche_domain::compute::Priority;
 use tranche_domain::id::{GpuUuid, HostPid, InnerPid};
 use tranche_domain::jobs::{JobKind, JobSpec, JobState, JobView, MemberView, Size};
 use tranche_domain::park::{Park, ParkStage};
 use tranche_domain::pod::PodContainer;
-use tranche_domain::request::ComputeMode;
+use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{
     ComputeState, ForeignProcessView, GpuView, NodeView, ProcessView, SliceDeviceView, SliceView, WaitingView,
 };
+use tranche_rpc::v1;
 
 use crate::owners::Owners;
 
 /// Owners of the sample's slices, the job of one among them.
 pub(crate) fn owners() -> Owners {
     let member = MemberView {
-        index: 0,
-        state: JobState::Running,
-        reason: String::new(),
-        gpus: vec![0],
         slice: "frac05".parse().ok(),
         pid: Some(HostPid::new(4200)),
-        starts: 1,
         started_unix_ms: Some(1_767_323_045_000),
-        idle_ms: None,
-        healthy: None,
-        overdue: false,
-        last_end: None,
+        ..member(0, vec![0])
     };
     let job = JobView { members: vec![member], ..job("vision", "train") };
     Owners::new([(1000, "ann".to_owned()), (1001, "bob".to_owned())].into_iter().collect(), &[job])
+}
+
+/// A running member with these GPUs.
+pub(crate) fn member(index: u32, gpus: Vec<u32>) -> MemberView {
+    MemberView { index, state: JobState::Running, gpus, starts: 1, ..MemberView::default() }
 }
 
 /// A pending training job of this project.
@@ -55,20 +53,7 @@ pub(crate) fn job(project: &str, name: &str) -> JobView {
 
 /// Jobs in several states: one runs, one is idle, one waits, one has failed.
 pub(crate) fn jobs() -> Vec<JobView> {
-    let member = |index, idle_ms| MemberView {
-        index,
-        state: JobState::Running,
-        reason: String::new(),
-        gpus: vec![2 * index, 2 * index + 1],
-        slice: None,
-        pid: None,
-        starts: 1,
-        started_unix_ms: None,
-        idle_ms,
-        healthy: None,
-        overdue: false,
-        last_end: None,
-    };
+    let member = |index, idle_ms| MemberView { idle_ms, ..member(index, vec![2 * index, 2 * index + 1]) };
     let submitted_unix_ms = 1_767_000_000_000;
     let running = JobState::Running;
     let (parallelism, uid) = (4, 1001);
@@ -150,9 +135,6 @@ pub(crate) fn node() -> NodeView {
             slice("frac03", 300, &[(0, 9753, 0)]),
             SliceView {
                 ephemeral: true,
-                park_idle: None,
-                rotates: false,
-                several_containers: false,
                 processes: vec![trainer()],
                 compute_state: ComputeState::OverShare,
                 waits_for: Some("frac03".parse().unwrap()),
@@ -247,39 +229,19 @@ fn slice(name: &str, permille: u32, devices: &[(u32, u64, u64)]) -> SliceView {
         compute_used_1s: Permille::try_from(if used > 64 { 412 } else { 0 }).unwrap(),
         compute_used_60s: Permille::try_from(if used > 64 { 390 } else { 0 }).unwrap(),
     };
-    SliceView {
-        name: name.parse().unwrap(),
-        share: share.parse().unwrap(),
-        devices: devices.iter().map(device).collect(),
-        compute: Permille::try_from(if permille == 0 { 1000 } else { permille }).unwrap(),
-        limit: Permille::WHOLE,
-        mode: ComputeMode::Fair,
-        priority: Priority::DEFAULT,
-        latency: None,
-        waits: Waits::default(),
-        gang: None,
-        project: None,
-        frozen: false,
-        compute_state: ComputeState::NoWork,
-        waits_for: None,
-        launches_passed: 0,
-        launches_degraded: 0,
+    let slice = v1::SliceView {
+        name: name.into(),
+        share: Some(share.parse::<Share>().unwrap().into()),
+        compute_permille: if permille == 0 { 1000 } else { permille },
+        limit_permille: 1000,
         tier: "preload".into(),
         tier_reason: "the daemon serves one user".into(),
-        ephemeral: false,
-        park_idle: None,
-        rotates: false,
-        several_containers: false,
-        pod: None,
         owner_uid: 1000,
         created_unix_ms: 1_767_323_045_000,
-        processes: Vec::new(),
-        root_pids: vec![HostPid::new(4200)],
-        idle_ms: None,
-        parked: None,
-        returns_in_ms: None,
-        cannot_return: None,
-    }
+        root_pids: vec![4200],
+        ..Default::default()
+    };
+    SliceView { devices: devices.iter().map(device).collect(), ..slice.try_into().unwrap() }
 }
 
 fn trainer() -> ProcessView {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tranche_domain::cordon::Cordon;
 use tranche_domain::id::{GpuUuid, HostPid};
-use tranche_domain::jobs::{JobKind, JobSpec, JobState, JobView, MemberView, Size};
+use tranche_domain::jobs::{JobName, JobState, JobView, MemberView, MilliGpus};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{ComputeState, ForeignProcessView, GpuView, NodeView, SliceDeviceView, SliceView};
 
@@ -130,36 +130,16 @@ fn slices(node: &NodeView, gpu: &GpuView) -> Vec<SliceView> {
 }
 
 fn job(project: &str, name: &str, uid: u32, milligpus: u32, reason: &str) -> JobView {
-    let spec = JobSpec {
-        project: project.parse().unwrap(),
-        name: name.parse().unwrap_or_else(|_| "ja".parse().unwrap()),
-        size: Size::Whole(std::num::NonZeroU32::new(milligpus / 1000).unwrap()),
-        part: None,
-        kind: JobKind::Training,
-        preemptible: true,
-        priority: Default::default(),
-        parallelism: std::num::NonZeroU32::MIN,
-        completions: std::num::NonZeroU32::MIN,
-        latency: None,
-        gang: false,
-        service: None,
-    };
-    JobView { uid, reason: reason.into(), submitted_unix_ms: NOW - 725_000, ..JobView::of(&spec) }
+    let name = if name.parse::<JobName>().is_ok() { name } else { "ja" };
+    JobView {
+        uid,
+        reason: reason.into(),
+        submitted_unix_ms: NOW - 725_000,
+        gpus_of_member: MilliGpus::new(milligpus),
+        ..sample::job(project, name)
+    }
 }
 
 fn member(slice: &str) -> MemberView {
-    MemberView {
-        index: 0,
-        state: JobState::Running,
-        reason: String::new(),
-        gpus: vec![2],
-        slice: slice.parse().ok(),
-        pid: None,
-        starts: 1,
-        started_unix_ms: None,
-        idle_ms: None,
-        healthy: None,
-        overdue: false,
-        last_end: None,
-    }
+    MemberView { slice: slice.parse().ok(), ..sample::member(0, vec![2]) }
 }

@@ -229,7 +229,7 @@ impl JobView {
 }
 
 /// One member of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemberView {
     /// Number of the member, from 0.
     pub index: u32,
