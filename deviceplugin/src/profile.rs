@@ -7,6 +7,7 @@ use std::str::FromStr;
 use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::request::{ComputeMode, Share};
 use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::word::is_part;
 
 /// Name of a profile, and part of its resource's name.
 /// It is 1 to 16 of `a-z 0-9 -`, beginning and ending with a letter or digit. The limit keeps device ids within 63
@@ -25,11 +26,7 @@ impl FromStr for ProfileName {
     type Err = BadProfileName;
 
     fn from_str(text: &str) -> Result<Self, BadProfileName> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let good = (1..=16).contains(&text.len())
-            && text.chars().all(|c| plain(c) || c == '-')
-            && text.starts_with(plain)
-            && text.ends_with(plain);
+        let good = text.len() <= 16 && is_part(text);
         if good { Ok(Self(text.to_owned())) } else { Err(BadProfileName(text.to_owned())) }
     }
 }

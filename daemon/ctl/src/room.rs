@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use tranche_domain::id::GpuSelector;
 use tranche_domain::request::SliceRequest;
-use tranche_domain::view::{NodeView, SliceDeviceView, SliceView};
+use tranche_domain::view::{NodeView, SliceView};
 
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -32,7 +32,8 @@ fn holders(node: &NodeView, gpus: &[GpuSelector], owners: &Owners) -> Option<Str
     let concerns = |slice: &&SliceView| {
         let mut parts = slice.devices.iter();
         slice.parked.is_none()
-            && (gpus.is_empty() || parts.any(|part| gpus.iter().any(|gpu| is_on(part, gpu))))
+            && (gpus.is_empty()
+                || parts.any(|part| gpus.iter().any(|gpu| gpu.names(part.gpu_index, part.gpu_uuid))))
     };
     in_use_by(node.slices.iter().filter(concerns).collect(), owners)
         .map(|holders| format!("{holders}; `tranche smi` shows all"))
@@ -52,13 +53,6 @@ pub fn in_use_by(mut slices: Vec<&SliceView>, owners: &Owners) -> Option<String>
         more => format!(" and {more} more"),
     };
     (!slices.is_empty()).then(|| format!("in use by {named}{more}"))
-}
-
-fn is_on(part: &SliceDeviceView, gpu: &GpuSelector) -> bool {
-    match gpu {
-        GpuSelector::Index(index) => part.gpu_index == *index,
-        GpuSelector::Uuid(uuid) => part.gpu_uuid == *uuid,
-    }
 }
 
 #[cfg(test)]

@@ -123,6 +123,16 @@ pub enum GpuSelector {
     Uuid(GpuUuid),
 }
 
+impl GpuSelector {
+    /// Tests if it names the GPU with this index, and with this UUID as far as that is known.
+    pub fn names(self, index: u32, uuid: impl Into<Option<GpuUuid>>) -> bool {
+        match self {
+            Self::Index(named) => named == index,
+            Self::Uuid(named) => uuid.into() == Some(named),
+        }
+    }
+}
+
 impl FromStr for GpuSelector {
     type Err = BadUuid;
 

@@ -114,10 +114,7 @@ pub(crate) fn select(rooms: &[GpuRoom], names: &[GpuSelector]) -> Result<Vec<Gpu
 }
 
 fn find(rooms: &[GpuRoom], selector: GpuSelector) -> Result<GpuRoom, Unplaceable> {
-    let named = |room: &&GpuRoom| match selector {
-        GpuSelector::Index(index) => room.index == index,
-        GpuSelector::Uuid(uuid) => room.uuid == uuid,
-    };
+    let named = |room: &&GpuRoom| selector.names(room.index, room.uuid);
     let unknown = || Unplaceable::UnknownGpu {
         selector,
         known: rooms.iter().map(|room| (room.index, room.uuid)).collect(),

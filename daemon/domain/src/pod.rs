@@ -7,7 +7,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::word::{BadWord, is_label, is_part, word};
+use crate::word::{BadWord, is_label, is_subdomain, word};
 
 /// A container of a pod; as text `namespace/pod/container`, without the uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ word! {
     PodName,
     "the name of a pod",
     "at most 253 of a-z, 0-9, '-' and '.', each part between dots beginning and ending with a letter or digit",
-    |text| text.len() <= LONGEST && text.split('.').all(is_part)
+    |text| is_subdomain(text, LONGEST)
 }
 
 word! {

@@ -81,8 +81,13 @@ pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
+/// Tests if the text is a DNS name of at most this many bytes: one [`is_part`] or several with points between them.
+pub fn is_subdomain(text: &str, longest: usize) -> bool {
+    text.len() <= longest && text.split('.').all(is_part)
+}
+
 /// Tests if the text consists of `a-z 0-9 -` and begins and ends with a letter or digit.
-pub(crate) fn is_part(text: &str) -> bool {
+pub fn is_part(text: &str) -> bool {
     let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
     bytes.iter().all(|b| plain(b) || *b == b'-')

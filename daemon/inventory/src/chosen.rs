@@ -38,19 +38,12 @@ pub fn choose(driver: Box<dyn Driver>, names: &[GpuSelector]) -> Result<Box<dyn 
         let mut known: Vec<_> =
             readable.chain(facts.unreadable.iter().map(|gpu| (gpu.index, None))).collect();
         known.sort_unstable();
-        let is_there = |name: &GpuSelector| known.iter().any(|(index, uuid)| is(*name, *index, *uuid));
+        let is_there = |name: &GpuSelector| known.iter().any(|(index, uuid)| name.names(*index, *uuid));
         if let Some(name) = names.iter().copied().find(|name| !is_there(name)) {
             return Err(NoSuchGpu { name, known });
         }
     }
     Ok(Box::new(Chosen { all: driver, names: names.to_vec(), ours: Mutex::default() }))
-}
-
-fn is(name: GpuSelector, index: u32, uuid: Option<GpuUuid>) -> bool {
-    match name {
-        GpuSelector::Index(named) => named == index,
-        GpuSelector::Uuid(named) => Some(named) == uuid,
-    }
 }
 
 fn list(known: &[(u32, Option<GpuUuid>)]) -> String {
@@ -63,7 +56,7 @@ fn list(known: &[(u32, Option<GpuUuid>)]) -> String {
 
 impl Chosen {
     fn has(&self, index: u32, uuid: Option<GpuUuid>) -> bool {
-        self.names.iter().any(|name| is(*name, index, uuid))
+        self.names.iter().any(|name| name.names(index, uuid))
     }
 
     fn check(&self, gpu: GpuUuid) -> Result<(), InventoryError> {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use tranche_config::{FileError, Keys};
 use tranche_domain::id::GpuSelector;
 use tranche_domain::view::GpuView;
+use tranche_domain::word::is_subdomain;
 use tranche_exposition::Address;
 
 use crate::condition::Ailment;
@@ -182,15 +183,7 @@ fn keys() -> Keys {
 }
 
 fn names(gpus: &[GpuSelector], gpu: &GpuView) -> bool {
-    gpus.iter().any(|one| [GpuSelector::Index(gpu.index), GpuSelector::Uuid(gpu.uuid)].contains(one))
-}
-
-fn is_subdomain(text: &str, longest: usize) -> bool {
-    let is_label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    text.len() <= longest && text.split('.').all(is_label)
+    gpus.iter().any(|one| one.names(gpu.index, gpu.uuid))
 }
 
 #[cfg(test)]

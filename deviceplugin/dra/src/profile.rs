@@ -9,6 +9,7 @@ use k8s_openapi::api::resource::v1::{Counter, CounterSet, Device, DeviceCapacity
 use tranche_domain::id::GpuUuid;
 use tranche_domain::units::{Bytes, MIB, Permille};
 use tranche_domain::view::GpuView;
+use tranche_domain::word::is_part;
 
 use crate::device::{self, COMPUTE, MEMORY};
 use crate::quantity;
@@ -27,9 +28,7 @@ pub(crate) struct PartProfile {
 impl PartProfile {
     /// Checks a name and a fraction of 1 to 1000 permille.
     pub(crate) fn new(name: String, permille: u32) -> Result<Self, String> {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_label = (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(inner);
-        if !is_label || name.starts_with('-') || name.ends_with('-') {
+        if name.len() > LONGEST_NAME || !is_part(&name) {
             return Err(format!(
                 "profile {name:?} is no name of 1 to {LONGEST_NAME} of a-z, 0-9 and '-', such as gpu-50"
             ));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tranche_cdi::SOCKET_FOLDER;
-use tranche_domain::id::{GpuSelector, SliceName};
+use tranche_domain::id::SliceName;
 use tranche_domain::pod::PodContainer;
 use tranche_domain::request::{Share, SliceRequest};
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
@@ -66,8 +66,7 @@ pub(crate) fn last(pod: &api::PodSandbox, container: &api::Container) -> Option<
 pub(crate) fn check_memory(wanted: &WantedPart, node: &NodeView) -> Result<(), BadAnnotation> {
     let (Share::Fraction(fraction), Some(memory)) = (wanted.share, wanted.memory) else { return Ok(()) };
     let is_chosen = |gpu: &&GpuView| {
-        let names = [GpuSelector::Index(gpu.index), GpuSelector::Uuid(gpu.uuid)];
-        wanted.gpus.is_empty() || names.into_iter().any(|name| wanted.gpus.contains(&name))
+        wanted.gpus.is_empty() || wanted.gpus.iter().any(|one| one.names(gpu.index, gpu.uuid))
     };
     let permille = u64::from(fraction.permille().get()) + 10;
     let counted = node.gpus.iter().filter(is_chosen).map(|gpu| gpu.capacity.get() / 1000 * permille).max();
@@ -101,10 +100,8 @@ pub(crate) fn request(slice: &SliceName, wanted: WantedPart, pod: PodContainer) 
 
 /// Tests if a slice is this part.
 pub(crate) fn is_part(slice: &SliceView, wanted: &WantedPart) -> bool {
-    let on = |device: &SliceDeviceView| {
-        let names = [GpuSelector::Index(device.gpu_index), GpuSelector::Uuid(device.gpu_uuid)];
-        names.into_iter().any(|name| wanted.gpus.contains(&name))
-    };
+    let on =
+        |device: &SliceDeviceView| wanted.gpus.iter().any(|one| one.names(device.gpu_index, device.gpu_uuid));
     let gpus =
         wanted.gpus.is_empty() || wanted.gpus.len() == slice.devices.len() && slice.devices.iter().all(on);
     let memory = wanted.memory.is_none_or(|memory| slice.devices.iter().all(|device| device.cap == memory));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tranche_domain::word::is_subdomain;
+
 use super::settings::Config;
 use crate::layout::{Division, Layout};
 use crate::placement;
@@ -54,11 +56,7 @@ fn check_layouts(config: &Config, layouts: &[Layout]) -> Result<(), String> {
 
 /// Checks a DNS name, as Kubernetes requires before the slash of a resource.
 fn check_domain(domain: &str) -> Result<(), String> {
-    let label = |label: &str| {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        label.chars().all(|c| plain(c) || c == '-') && label.starts_with(plain) && label.ends_with(plain)
-    };
-    if !domain.split('.').all(label) || !domain.contains('.') || domain.len() > 253 {
+    if !is_subdomain(domain, 253) || !domain.contains('.') {
         return Err(format!("resource_domain {domain:?} is not a domain name such as tranche.dev"));
     }
     if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {

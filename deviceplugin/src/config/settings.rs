@@ -84,8 +84,7 @@ impl Config {
 
     /// Tests if the configuration includes this GPU.
     pub fn is_ours(&self, index: u32, uuid: GpuUuid) -> bool {
-        let named = |gpu: &GpuSelector| [GpuSelector::Index(index), GpuSelector::Uuid(uuid)].contains(gpu);
-        self.gpus.as_ref().is_none_or(|gpus| gpus.iter().any(named))
+        self.gpus.as_ref().is_none_or(|gpus| gpus.iter().any(|gpu| gpu.names(index, uuid)))
     }
 
     /// Layout of a GPU: the one that names it, else the one for its model, else the general one.
