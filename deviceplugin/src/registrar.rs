@@ -137,16 +137,16 @@ impl Registrar {
 
     /// Opens the socket if it is missing.
     async fn serve(&mut self) -> Result<Identity, Trouble> {
-        if let Some(endpoint) = self.endpoint.take_if(|endpoint| !endpoint.is_there()) {
+        if let Some(endpoint) = self.endpoint.take_if(|endpoint| !endpoint.socket.is_there()) {
             endpoint.close().await;
         }
         if let Some(endpoint) = &self.endpoint {
-            return Ok(endpoint.identity());
+            return Ok(endpoint.socket.identity());
         }
         let path = self.directory.join(self.file_name());
         let opened = Endpoint::open(Arc::clone(&self.manager), self.profile.clone(), &path);
         let endpoint = opened.map_err(|cause| Trouble::Serve { path, cause })?;
-        Ok(self.endpoint.insert(endpoint).identity())
+        Ok(self.endpoint.insert(endpoint).socket.identity())
     }
 
     /// Tests if this socket is registered at this kubelet, and a stream is open or was recently.

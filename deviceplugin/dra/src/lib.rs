@@ -11,7 +11,6 @@ mod condition;
 mod config;
 mod device;
 mod driver;
-mod endpoint;
 mod labels;
 mod metrics;
 mod orphans;

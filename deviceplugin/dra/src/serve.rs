@@ -1,6 +1,7 @@
 //! Main loop: reads the daemon, publishes its GPUs, and keeps the sockets.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tranche_adapter::LoggedProblems;
 use tranche_domain::view::{GpuView, NodeView};
 use tranche_exposition::{BoundListener, ListenError};
@@ -16,12 +18,12 @@ use tranche_kubelet::dra::dra_plugin_server::DraPluginServer;
 use tranche_kubelet::drahealth as health;
 use tranche_kubelet::drahealth::dra_resource_health_server::DraResourceHealthServer;
 use tranche_kubelet::pluginregistration::registration_server::RegistrationServer;
+use tranche_kubelet::socket::ServedSocket;
 
 use crate::condition::{Ailment, GpuConditions};
 use crate::config::DriverConfig;
 use crate::device;
 use crate::driver::DraDriver;
-use crate::endpoint::ServedSocket;
 use crate::labels;
 use crate::metrics::DriverFigures;
 use crate::orphans;
@@ -105,10 +107,10 @@ impl DriverSockets {
         let services = Server::builder()
             .add_service(DraPluginServer::new(ClaimService(Arc::clone(driver))))
             .add_service(DraResourceHealthServer::new(HealthService(health.clone())));
-        let services = ServedSocket::open(&driver.config.service_socket(), services)?;
+        let services = open(&driver.config.service_socket(), services)?;
         let registration =
             Server::builder().add_service(RegistrationServer::new(RegistrationService(Arc::clone(driver))));
-        let registration = ServedSocket::open(&driver.config.registration_socket(), registration)?;
+        let registration = open(&driver.config.registration_socket(), registration)?;
         Ok(Self { registration, services })
     }
 
@@ -120,6 +122,14 @@ impl DriverSockets {
         self.registration.close().await;
         self.services.close().await;
     }
+}
+
+/// Serves at this path, in a directory that may have to be made.
+fn open(path: &Path, services: Router) -> io::Result<ServedSocket> {
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    made.and_then(|()| ServedSocket::open(path, services)).map_err(|cause| {
+        io::Error::new(cause.kind(), format!("cannot listen at {}: {cause}", path.display()))
+    })
 }
 
 /// Follows the daemon's notifications; a disconnect counts as a change.

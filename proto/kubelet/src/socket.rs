@@ -1,4 +1,4 @@
-//! Unix sockets of the kubelet and its plugins: calls, listeners, and identity of socket files.
+//! Unix sockets of the kubelet and its plugins: calls, listeners with their servers, and identity of socket files.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
+use tonic::transport::server::Router;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tranche_authority::LenientAuthority;
 
@@ -83,6 +86,57 @@ pub fn listen(path: &Path) -> io::Result<Connections> {
     remove(path)?;
     let connections = UnixListenerStream::new(UnixListener::bind(path)?);
     Ok(Box::pin(connections.map(|stream| stream.map(LenientAuthority::new))))
+}
+
+/// Time for calls in progress to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Socket file with the task that serves it.
+#[derive(Debug)]
+pub struct ServedSocket {
+    path: PathBuf,
+    identity: Identity,
+    end: oneshot::Sender<()>,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl ServedSocket {
+    /// Serves at this path, replacing the socket of an earlier plugin.
+    ///
+    /// # Errors
+    /// As for [`listen`].
+    pub fn open(path: &Path, services: Router) -> io::Result<Self> {
+        let calls = listen(path)?;
+        let identity = Identity::of(path).ok_or_else(|| io::Error::other("it is gone at once"))?;
+        let (end, ended) = oneshot::channel::<()>();
+        let server = services.serve_with_incoming_shutdown(calls, async { drop(ended.await) });
+        Ok(Self { path: path.to_owned(), identity, end, server: tokio::spawn(server) })
+    }
+
+    /// Identity of the socket file.
+    pub const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Tests if the path still leads to this socket; a kubelet that starts removes all sockets.
+    pub fn is_there(&self) -> bool {
+        Identity::of(&self.path) == Some(self.identity) && !self.server.is_finished()
+    }
+
+    /// Waits for calls in progress, and removes the socket.
+    pub async fn close(self) {
+        let Self { path, identity, end, mut server } = self;
+        drop(end);
+        if timeout(GRACE, &mut server).await.is_err() {
+            server.abort();
+        }
+        // A successor's stays.
+        if Identity::of(&path) == Some(identity)
+            && let Err(error) = remove(&path)
+        {
+            tracing::warn!(socket = %path.display(), %error, "cannot be removed");
+        }
+    }
 }
 
 /// Removes a file if it is a socket.
