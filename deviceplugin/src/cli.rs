@@ -46,12 +46,8 @@ impl Adapter for PluginProgram {
         text
     }
 
-    fn log(config: &Config) -> &str {
-        &config.log
-    }
-
-    fn metrics(config: &Config) -> &Address {
-        &config.metrics
+    fn frame(config: &Config) -> (&str, &Address) {
+        (&config.log, &config.metrics)
     }
 
     async fn serve(config: Config, stop: impl Future<Output = ()> + Send) -> Result<(), AdapterFailure> {

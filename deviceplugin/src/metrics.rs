@@ -230,11 +230,7 @@ impl Published {
 impl Figures for Published {
     fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let counters = &self.counters;
-        page.infos(
-            "tranche_deviceplugin_build",
-            "Version of the plugin",
-            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
-        )?;
+        page.build("tranche_deviceplugin_build", "Version of the plugin")?;
         let started = counters.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         page.gauge(
             "tranche_deviceplugin_start_time_seconds",

@@ -65,9 +65,7 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     let manager = Arc::new(ResourceManager::new(config, pace.grace));
     // Aborted when this function returns.
     let mut aside = JoinSet::new();
-    if let Some(metrics) = metrics {
-        aside.spawn(tell(metrics, Arc::clone(&manager)));
-    }
+    aside.spawn(tranche_exposition::serve(metrics, Arc::new(manager.figures())));
     aside.spawn(reporter::report(Arc::clone(&manager)));
     tokio::pin!(stop);
     tokio::select! {
@@ -99,12 +97,6 @@ pub async fn serve(config: Config, pace: Pace, stop: impl Future<Output = ()>) -
     labelling.inspect(|labelling| labelling.abort());
     tracing::info!("stopped; slices and their pods stay as they are");
     Ok(())
-}
-
-async fn tell(metrics: BoundListener, manager: Arc<ResourceManager>) {
-    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(manager.figures())).await {
-        tracing::error!(%error, "metrics cannot be served");
-    }
 }
 
 /// Waits for the daemon and for a configured GPU.

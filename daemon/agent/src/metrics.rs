@@ -95,11 +95,7 @@ fn silence(blind: Duration) -> String {
 }
 
 fn build(agent: &Agent, page: &mut MetricsPage<'_>) -> fmt::Result {
-    page.infos(
-        "tranche_build",
-        "Version of the daemon",
-        [vec![("version", env!("CARGO_PKG_VERSION").into())]],
-    )?;
+    page.build("tranche_build", "Version of the daemon")?;
     let facts = agent.facts.as_ref();
     let cuda = facts.map(|facts| format!("{}.{}", facts.cuda_version / 1000, facts.cuda_version % 1000 / 10));
     let node = vec![

@@ -129,7 +129,7 @@ pub async fn serve(
     let published = DaemonMetrics { agent: Arc::clone(&agent), desk: jobs.desk.as_ref().ok().cloned() };
     let (told, mut stopping) = tokio::sync::watch::channel(false);
     let operators = answer_operators(&agent, jobs.clone(), stopping.clone())?;
-    tasks.extend(metrics.map(|metrics| tokio::spawn(serve_metrics(metrics, published))));
+    tasks.push(tokio::spawn(tranche_exposition::serve(metrics, Arc::new(published))));
     tasks.extend(reload_on_hangup(&agent).map_err(StartError::Hangup)?);
     ready(&agent);
     watchdog::start(&agent, Handle::current()).map_err(StartError::Watchdog)?;
@@ -218,12 +218,6 @@ fn start_jobs(agent: &Arc<Agent>, ended: Retention) -> (JobsService, Option<Join
     }
     let working = desk.as_ref().ok().map(|desk| tokio::spawn(jobs::run(Arc::clone(agent), Arc::clone(desk))));
     (JobsService { gate: Arc::clone(&agent.gate), agent: Arc::clone(agent), desk }, working)
-}
-
-async fn serve_metrics(metrics: BoundListener, published: DaemonMetrics) {
-    if let Err(error) = tranche_exposition::serve(metrics, Arc::new(published)).await {
-        tracing::error!(%error, "metrics cannot be served");
-    }
 }
 
 /// Reloads the configuration on SIGHUP, as is customary.

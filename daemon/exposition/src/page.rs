@@ -77,6 +77,14 @@ impl MetricsPage<'_> {
         rows.into_iter().try_for_each(|labels| family.encode_info(&labels))
     }
 
+    /// The version of the program, an info.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn build(&mut self, name: &str, help: &str) -> fmt::Result {
+        self.infos(name, help, [vec![("version", env!("CARGO_PKG_VERSION").into())]])
+    }
+
     /// A metric object of the library.
     ///
     /// # Errors

@@ -45,11 +45,16 @@ struct ServedProgram {
     ready: ResultCache<Verdict>,
 }
 
-/// Serves until the task is aborted.
-///
-/// # Errors
-/// If the socket cannot be registered with the runtime.
-pub async fn serve(listener: BoundListener, figures: Arc<dyn Figures>) -> io::Result<()> {
+/// Serves until the task is aborted; returns at once without a listener, or if it cannot be served.
+pub async fn serve(listener: Option<BoundListener>, figures: Arc<dyn Figures>) {
+    let Some(listener) = listener else { return };
+    if let Err(error) = serve_at(listener, figures).await {
+        tracing::error!(%error, "metrics cannot be served");
+    }
+}
+
+/// Fails if the socket cannot be registered with the runtime.
+async fn serve_at(listener: BoundListener, figures: Arc<dyn Figures>) -> io::Result<()> {
     let program = Arc::new(ServedProgram {
         figures,
         open: ResultCache::default(),

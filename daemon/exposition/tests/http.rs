@@ -34,8 +34,8 @@ impl Figures for Program {
 }
 
 fn start(address: &str) -> Address {
-    let listener = BoundListener::open(&address.parse().unwrap()).unwrap().unwrap();
-    let address = listener.address().clone();
+    let listener = BoundListener::open(&address.parse().unwrap()).unwrap();
+    let address = listener.as_ref().unwrap().address().clone();
     tokio::spawn(serve(listener, Arc::new(Program::default())));
     address
 }

@@ -41,11 +41,8 @@ pub trait Adapter {
     /// Text for `--check`.
     fn description(config: &Self::Config) -> String;
 
-    /// Log filter in `tracing` syntax.
-    fn log(config: &Self::Config) -> &str;
-
-    /// Address of metrics, liveness and readiness.
-    fn metrics(config: &Self::Config) -> &Address;
+    /// Log filter in `tracing` syntax, and the address of metrics, liveness and readiness.
+    fn frame(config: &Self::Config) -> (&str, &Address);
 
     /// Runs until the future completes.
     fn serve(
@@ -88,11 +85,12 @@ fn run<A: Adapter>(arguments: Arguments) -> Result<(), AdapterFailure> {
         print!("{}", A::description(&config));
         return Ok(());
     }
+    let (log, metrics) = A::frame(&config);
     if let Some(path) = arguments.probe {
-        tranche_exposition::ask(A::metrics(&config), &format!("/{path}")).map_err(AdapterFailure::failed)?;
+        tranche_exposition::ask(metrics, &format!("/{path}")).map_err(AdapterFailure::failed)?;
         return Ok(());
     }
-    start_logging(A::log(&config))?;
+    start_logging(log)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().map_err(AdapterFailure::failed)?;
     let served =
@@ -183,12 +181,8 @@ mod tests {
             String::new()
         }
 
-        fn log((): &()) -> &str {
-            "info"
-        }
-
-        fn metrics((): &()) -> &Address {
-            &Address::Off
+        fn frame((): &()) -> (&str, &Address) {
+            ("info", &Address::Off)
         }
 
         async fn serve((): (), _: impl Future<Output = ()> + Send) -> Result<(), AdapterFailure> {

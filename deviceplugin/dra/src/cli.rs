@@ -37,12 +37,8 @@ impl Adapter for DriverProgram {
         )
     }
 
-    fn log(config: &DriverConfig) -> &str {
-        &config.log
-    }
-
-    fn metrics(config: &DriverConfig) -> &Address {
-        &config.metrics
+    fn frame(config: &DriverConfig) -> (&str, &Address) {
+        (&config.log, &config.metrics)
     }
 
     async fn serve(

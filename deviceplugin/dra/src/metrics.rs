@@ -115,11 +115,7 @@ pub(crate) struct DriverFigures(pub(crate) Arc<DriverCounters>);
 impl Figures for DriverFigures {
     fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let counters = &self.0;
-        page.infos(
-            "tranche_dradriver_build",
-            "Version of the driver",
-            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
-        )?;
+        page.build("tranche_dradriver_build", "Version of the driver")?;
         page.kept(
             "tranche_dradriver_prepares",
             "Claims that the kubelet wanted prepared, by outcome",

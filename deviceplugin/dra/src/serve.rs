@@ -70,14 +70,7 @@ pub(crate) async fn serve(config: DriverConfig, stop: impl Future<Output = ()>) 
     let driver = Arc::new(DraDriver::new(config, client));
     // Aborted when this function returns.
     let mut aside = JoinSet::new();
-    if let Some(metrics) = metrics {
-        let figures = Arc::new(DriverFigures(Arc::clone(&driver.counters)));
-        aside.spawn(async move {
-            if let Err(error) = tranche_exposition::serve(metrics, figures).await {
-                tracing::error!(%error, "metrics cannot be served");
-            }
-        });
-    }
+    aside.spawn(tranche_exposition::serve(metrics, Arc::new(DriverFigures(Arc::clone(&driver.counters)))));
     let (health, watched) = watch::channel(SharedHealth::default());
     aside.spawn(follow(Arc::clone(&driver)));
     aside.spawn(look(Arc::clone(&driver), health));

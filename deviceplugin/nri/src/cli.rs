@@ -36,12 +36,8 @@ impl Adapter for NriProgram {
         )
     }
 
-    fn log(config: &PluginConfig) -> &str {
-        &config.log
-    }
-
-    fn metrics(config: &PluginConfig) -> &Address {
-        &config.metrics
+    fn frame(config: &PluginConfig) -> (&str, &Address) {
+        (&config.log, &config.metrics)
     }
 
     async fn serve(

@@ -67,11 +67,7 @@ pub(crate) struct PluginFigures(pub(crate) Arc<PluginCounters>);
 impl Figures for PluginFigures {
     fn write(&self, page: &mut MetricsPage<'_>) -> fmt::Result {
         let counters = &self.0;
-        page.infos(
-            "tranche_nriplugin_build",
-            "Version of the plugin",
-            [vec![("version", env!("CARGO_PKG_VERSION").into())]],
-        )?;
+        page.build("tranche_nriplugin_build", "Version of the plugin")?;
         page.kept(
             "tranche_nriplugin_containers",
             "Containers that request a part of a GPU, by outcome",

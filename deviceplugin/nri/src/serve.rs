@@ -28,14 +28,7 @@ pub(crate) async fn serve(config: PluginConfig, stop: impl Future<Output = ()>) 
     let slices = Arc::new(PodSlices::new(config));
     // Aborted when this function returns.
     let mut aside = JoinSet::new();
-    if let Some(metrics) = metrics {
-        let figures = Arc::new(PluginFigures(Arc::clone(&slices.counters)));
-        aside.spawn(async move {
-            if let Err(error) = tranche_exposition::serve(metrics, figures).await {
-                tracing::error!(%error, "metrics cannot be served");
-            }
-        });
-    }
+    aside.spawn(tranche_exposition::serve(metrics, Arc::new(PluginFigures(Arc::clone(&slices.counters)))));
     aside.spawn(connect(Arc::clone(&slices)));
     aside.spawn(end(Arc::clone(&slices)));
     stop.await;
