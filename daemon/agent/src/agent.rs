@@ -232,7 +232,6 @@ impl Agent {
         let named = |keys: &[String]| if keys.is_empty() { "nothing".into() } else { keys.join(", ") };
         let evidence = format!("in force: {}; after a restart: {}", named(applied), named(needs_restart));
         self.telemetry
-            .events
             .record(Happening { actor, ..Happening::new(EventKind::ConfigurationReloaded, evidence) });
         reloaded.map_err(RequestFailure::Misconfigured)
     }

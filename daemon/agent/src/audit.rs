@@ -117,7 +117,7 @@ fn audit_once(agent: &Arc<Agent>, mut since: Since) -> (Since, Duration) {
     let observed = observation::observe(agent, audit.refuses_foreign, &mut since);
     let outcome = audit.findings().truth.look(&observed, audit.begun.elapsed());
     for finding in &outcome.news {
-        agent.telemetry.events.record(finding.told());
+        agent.telemetry.record(finding.told());
     }
     for finding in &outcome.charge {
         charge(agent, finding);
@@ -125,7 +125,7 @@ fn audit_once(agent: &Arc<Agent>, mut since: Since) -> (Since, Duration) {
     agent.governor.mistrust(&outcome.hiding);
     agent.governor.expect_nothing(&outcome.hollow);
     for finding in &outcome.over {
-        agent.telemetry.events.record(finding.told_over());
+        agent.telemetry.record(finding.told_over());
     }
     kill(agent, &outcome.kill);
     for (slice, last) in &outcome.end {
@@ -163,7 +163,7 @@ fn kill(agent: &Arc<Agent>, condemned: &[Finding]) {
         let (who, told) = (*who, finding.told_killed());
         // By start time as well: the pid may have been reused.
         let kill = move |agent: &Agent| match Process::reopen(who).and_then(|process| process.kill()) {
-            Ok(()) => agent.telemetry.events.record(told),
+            Ok(()) => agent.telemetry.record(told),
             Err(error) => tracing::info!(pid = %who.pid, %error, "who was to be killed could not be"),
         };
         let has_begun = match &finding.subject.slice {
@@ -196,6 +196,6 @@ fn kill_all(agent: &Agent, runtime: &Arc<SliceRuntime>, is_job: bool, told: Happ
     let mut is_any_killed = false;
     agent.kill_each(runtime, |id| is_job && roots.contains(id), |_| is_any_killed = true);
     if is_any_killed {
-        agent.telemetry.events.record(told);
+        agent.telemetry.record(told);
     }
 }

@@ -14,7 +14,7 @@ use tranche_domain::view::RemainingView;
 use tranche_jobs::JobsError;
 use tranche_telemetry::counters::RequestOutcome;
 
-use crate::parking::ParkFailure;
+use crate::parking::{ParkFailure, list};
 use crate::sockets::FilesError;
 use crate::state_store::SaveError;
 
@@ -220,11 +220,6 @@ pub(crate) fn outcome<T>(answer: &Requested<T>) -> RequestOutcome {
 
 fn those(remaining: &[RemainingView]) -> String {
     remaining.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn list(pids: &[HostPid]) -> String {
-    let each: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, each.join(", "))
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl FaultMonitor {
                     "{} of GPU {} is over; it was reported {} times",
                     fault.xid, gpu.index, fault.count
                 );
-                self.telemetry.events.record(Happening::new(EventKind::GpuRecovered, told).on(gpu.uuid));
+                self.telemetry.record(Happening::new(EventKind::GpuRecovered, told).on(gpu.uuid));
             }
             if self.take_obstacle(gpu) || !over.is_empty() {
                 self.changed();
@@ -129,7 +129,7 @@ impl FaultMonitor {
             ),
             None => Happening::new(EventKind::GpuRecovered, format!("GPU {index} takes slices again")),
         };
-        self.telemetry.events.record(told.on(gpu.uuid));
+        self.telemetry.record(told.on(gpu.uuid));
         if matches!(before, Some(NotSliceable::Lost { .. })) {
             self.returns.fetch_add(1, Ordering::Relaxed);
         }
@@ -146,13 +146,11 @@ impl FaultMonitor {
                     let description = description(gpu.index, fault.xid);
                     let kind = Condition::GpuFault(fault.xid.get());
                     self.telemetry.conditions.set(kind, ConditionSubject::Gpu(gpu.uuid), &description);
-                    self.telemetry
-                        .events
-                        .record(Happening::new(EventKind::GpuFault, description).on(gpu.uuid));
+                    self.telemetry.record(Happening::new(EventKind::GpuFault, description).on(gpu.uuid));
                 }
                 (true, true) => {
                     let told = format!("a program brought about {} on GPU {}", fault.xid, gpu.index);
-                    self.telemetry.events.record(Happening::new(EventKind::ProgramFault, told).on(gpu.uuid));
+                    self.telemetry.record(Happening::new(EventKind::ProgramFault, told).on(gpu.uuid));
                 }
                 (false, _) => tracing::debug!(gpu = gpu.index, "{} again", fault.xid),
             }

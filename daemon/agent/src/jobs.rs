@@ -309,7 +309,7 @@ impl JobSite for Hands {
             What::Failed => EventKind::JobFailed,
             What::Restarted => EventKind::JobRestarted,
         };
-        self.agent.telemetry.events.record(Happening::new(kind, evidence).of(&slice));
+        self.agent.telemetry.record(Happening::new(kind, evidence).of(&slice));
     }
 }
 

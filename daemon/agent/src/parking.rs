@@ -84,7 +84,7 @@ pub(crate) enum ParkFailure {
     Occupied { name: SliceName, index: u32, needed: Bytes, free: Bytes },
 }
 
-fn list(pids: &[HostPid]) -> String {
+pub(crate) fn list(pids: &[HostPid]) -> String {
     let each: Vec<String> = pids.iter().map(ToString::to_string).collect();
     format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, each.join(", "))
 }
@@ -217,6 +217,6 @@ impl Parking {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

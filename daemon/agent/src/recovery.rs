@@ -75,7 +75,7 @@ fn write_documents(agent: &Agent) {
 }
 
 fn unreadable(agent: &Agent, note: String, state: StateFile) -> StateFile {
-    agent.telemetry.events.record(Happening::new(EventKind::StateUnreadable, note.clone()));
+    agent.telemetry.record(Happening::new(EventKind::StateUnreadable, note.clone()));
     agent.telemetry.conditions.set(Condition::StateUnreadable, ConditionSubject::NODE, note);
     state
 }
@@ -191,7 +191,7 @@ fn take_over_processes(agent: &Arc<Agent>, runtime: &Arc<SliceRuntime>, roots: &
     runtime.restore_common();
     agent.note_excess(runtime);
     let told = format!("it goes on with {processes} processes");
-    agent.telemetry.events.record(Happening::new(EventKind::SliceTakenOver, told).of(&runtime.name));
+    agent.telemetry.record(Happening::new(EventKind::SliceTakenOver, told).of(&runtime.name));
 }
 
 /// Permits a process to open GPUs again; on failure it keeps the descriptors that it has.

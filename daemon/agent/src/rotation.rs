@@ -1,7 +1,7 @@
 //! Rotation: parks and wakes slices that have their stays on a GPU one after the other.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tranche_domain::id::SliceName;
@@ -12,7 +12,7 @@ use tranche_slices::slice_runtime::SliceRuntime;
 
 use crate::agent::Agent;
 use crate::failure::RequestFailure;
-use crate::parking::ParkFailure;
+use crate::parking::{ParkFailure, locked};
 
 /// Interval of looking, where a slice rotates.
 const LOOK: Duration = Duration::from_millis(20);
@@ -125,8 +125,4 @@ fn presence(slice: &Slice, runtime: &SliceRuntime) -> Presence {
         Some(_) if runtime.is_wanted() => Presence::Wanted,
         Some(_) => Presence::Away,
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -106,7 +106,7 @@ fn record_each<'a>(
     what: &str,
 ) {
     runtimes.for_each(|runtime| {
-        agent.telemetry.events.record(Happening::new(kind.clone(), what).of(&runtime.name));
+        agent.telemetry.record(Happening::new(kind.clone(), what).of(&runtime.name));
     });
 }
 
@@ -138,7 +138,7 @@ fn record_killed(agent: &Agent, name: &SliceName, pid: HostPid, over_for: Durati
     agent.telemetry.conditions.set(Condition::KilledOverCap, subject, message);
     let detail = format!("its slice was over its cap for {seconds} s, and `over_cap` says so");
     let killed = Happening::new(EventKind::Killed, detail).of(name).by(pid);
-    agent.telemetry.events.record(killed.caused_by(EventCause::OverCap));
+    agent.telemetry.record(killed.caused_by(EventCause::OverCap));
 }
 
 /// Time of each GPU's last utilization sample, by the driver's clock, in microseconds.
@@ -222,7 +222,7 @@ fn observe_use(agent: &Agent, measured: &BTreeSet<&SliceName>) {
     let samples: Vec<_> = slices.into_iter().map(sample).collect();
     for (name, unused) in agent.idleness.observe(&samples, Instant::now()) {
         let detail = format!("it has not used its GPU for {} s", unused.as_secs());
-        agent.telemetry.events.record(Happening::new(EventKind::SliceIdle, detail).of(&name));
+        agent.telemetry.record(Happening::new(EventKind::SliceIdle, detail).of(&name));
     }
 }
 

@@ -155,7 +155,6 @@ pub async fn serve(
     agent.save();
     agent
         .telemetry
-        .events
         .record(Happening::new(EventKind::DaemonStopped, "slices and their processes stay as they are"));
     agent.workers.end();
     agent.telemetry.events.stop();
@@ -299,6 +298,6 @@ fn ready(agent: &Agent) {
     tracing::info!(socket = %agent.layout.door().display(), gpus, slices, "ready");
     let version = env!("CARGO_PKG_VERSION");
     let told = format!("tranched {version} serves {gpus} GPUs and took over {slices} slices");
-    agent.telemetry.events.record(Happening::new(EventKind::DaemonStarted, told));
+    agent.telemetry.record(Happening::new(EventKind::DaemonStarted, told));
     supervisor::ready(slices, gpus);
 }

@@ -228,7 +228,7 @@ impl NodeService {
         if let Err(failure) = &answer {
             let told = Happening::new(EventKind::Refused, format!("user {}: {failure}", caller.uid));
             let told = told.asked_by(caller.actor());
-            self.0.telemetry.events.record(match caller.pid {
+            self.0.telemetry.record(match caller.pid {
                 Some(pid) => told.by(pid),
                 None => told,
             });

@@ -10,6 +10,8 @@ pub mod retained;
 
 use std::path::Path;
 
+use tranche_domain::event::Happening;
+
 use conditions::Conditions;
 use counters::DaemonCounters;
 use events::Events;
@@ -30,5 +32,10 @@ impl Telemetry {
     pub fn open(state: &Path) -> Self {
         let (conditions, counters) = (Conditions::default(), DaemonCounters::default());
         Self { events: Events::open(state), conditions, counters }
+    }
+
+    /// Records an event, see [`Events::record`].
+    pub fn record(&self, draft: Happening) {
+        self.events.record(draft);
     }
 }

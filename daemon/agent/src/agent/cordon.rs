@@ -2,7 +2,6 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use nix::unistd::{Uid, User};
 use tranche_domain::access::Verb;
 use tranche_domain::cordon::{Cordon, Cordoned, Reason};
 use tranche_domain::event::{EventKind, Happening};
@@ -11,7 +10,7 @@ use tranche_domain::node::{Node, Refusal};
 use tranche_domain::text::visible;
 
 use super::Agent;
-use crate::access::Caller;
+use crate::access::{Caller, actor_of};
 use crate::failure::Requested;
 use tranche_linux::clock::now_unix_ms;
 
@@ -35,7 +34,7 @@ impl Agent {
     /// Opens GPUs to slices again.
     pub(crate) fn uncordon(&self, gpus: &[GpuSelector], caller: &Caller) -> Requested<Vec<Cordoned>> {
         let done = self.change_cordons(caller, |node| node.uncordon(gpus))?;
-        let who = user(caller.uid);
+        let who = actor_of(caller.uid);
         self.record_cordons(&done, EventKind::GpuUncordoned, caller, |_| format!("uncordoned by {who}"));
         Ok(done)
     }
@@ -66,9 +65,7 @@ impl Agent {
         let actor = caller.actor();
         for gpu in done.iter().filter(|gpu| gpu.changed) {
             let told = format!("GPU {}: {}", gpu.index, told(gpu));
-            self.telemetry
-                .events
-                .record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
+            self.telemetry.record(Happening::new(kind.clone(), told).on(gpu.uuid).asked_by(actor.clone()));
         }
         self.faults.changed();
         self.notify_capacity();
@@ -79,16 +76,8 @@ fn cordon(by_uid: u32, since_unix_ms: u64, reason: Option<Reason>) -> Cordon {
     let since = UNIX_EPOCH + Duration::from_millis(since_unix_ms);
     let since = humantime::format_rfc3339_seconds(since);
     let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let told = format!("cordoned by {} since {since}{why}", user(by_uid));
+    let told = format!("cordoned by {} since {since}{why}", actor_of(by_uid));
     Cordon { by_uid, since_unix_ms, reason, told: visible(&told) }
-}
-
-/// User name, if there is one, and uid.
-pub(super) fn user(uid: u32) -> String {
-    match User::from_uid(Uid::from_raw(uid)) {
-        Ok(Some(user)) => format!("{} (uid {uid})", user.name),
-        _ => format!("uid {uid}"),
-    }
 }
 
 #[cfg(test)]

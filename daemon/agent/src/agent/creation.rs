@@ -154,7 +154,7 @@ impl Agent {
                 }
                 point("create: told");
                 drop(core);
-                self.telemetry.events.record(created(&slice).asked_by(actor));
+                self.telemetry.record(created(&slice).asked_by(actor));
                 self.demand_changed();
                 Ok(slice)
             }

@@ -77,7 +77,7 @@ impl Agent {
         let (agent, of, origin) = (Arc::clone(self), name.clone(), by.clone());
         let tell = move |pid| {
             let killed = Happening::new(EventKind::Killed, reason(&origin)).of(&of).by(pid);
-            agent.telemetry.events.record(killed.due_to(origin.clone()));
+            agent.telemetry.record(killed.due_to(origin.clone()));
         };
         let killed = match &begun {
             Begun::Serving(runtime) if force => {
@@ -92,7 +92,7 @@ impl Agent {
         };
         let Begun::Serving(runtime) = begun else {
             let deleted = Happening::new(EventKind::SliceDeleted, "it was not served, and is gone").of(name);
-            self.telemetry.events.record(deleted.due_to(by));
+            self.telemetry.record(deleted.due_to(by));
             return Ok(killed);
         };
         let deadline = tokio::time::Instant::now() + DEATH_PATIENCE;
@@ -148,7 +148,7 @@ impl Agent {
             Some(by) => Happening::new(EventKind::SliceDeleted, "it was deleted").due_to(by.clone()),
             None => Happening::new(EventKind::SliceDeleted, "it has ended"),
         };
-        self.telemetry.events.record(deleted.of(name));
+        self.telemetry.record(deleted.of(name));
         self.telemetry.events.forget(name);
         self.notify_capacity();
         true

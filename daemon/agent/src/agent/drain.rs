@@ -12,9 +12,8 @@ use tranche_domain::id::{HostPid, SliceName};
 use tranche_domain::view::RemainingView;
 
 use super::Agent;
-use super::cordon::user;
 use super::ending::Farewell;
-use crate::access::Caller;
+use crate::access::{Caller, actor_of};
 use crate::failure::{RequestFailure, Requested};
 use crate::gpu_users::GpuUserKind;
 
@@ -117,9 +116,9 @@ impl Agent {
             let evidence = format!(
                 "GPU {}: drained by {}; no slice or process is left there",
                 gpu.index,
-                user(caller.uid)
+                actor_of(caller.uid)
             );
-            self.telemetry.events.record(
+            self.telemetry.record(
                 Happening::new(EventKind::GpuDrained, evidence).on(gpu.uuid).asked_by(caller.actor()),
             );
         }
@@ -132,7 +131,7 @@ impl Agent {
         farewells.retain(|name, farewell| {
             let stays = there.contains(name);
             if !stays {
-                self.telemetry.events.record(farewell.happening(name).due_to(by_drain(caller)));
+                self.telemetry.record(farewell.happening(name).due_to(by_drain(caller)));
             }
             stays
         });
@@ -158,7 +157,7 @@ impl Agent {
                 Ok(()) => parked.push(name),
                 Err(failure) => {
                     let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(&name);
-                    self.telemetry.events.record(told.due_to(by_drain(caller)));
+                    self.telemetry.record(told.due_to(by_drain(caller)));
                 }
             }
         }

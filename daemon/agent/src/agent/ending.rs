@@ -124,7 +124,7 @@ impl Agent {
         let runtime =
             Some(self.core()).filter(|core| is_here(core)).and_then(|core| core.live.get(name).cloned());
         let preempted = Happening::new(EventKind::SlicePreempted, reason).of(name);
-        self.telemetry.events.record(preempted.caused_by(EventCause::QuotaScheduler));
+        self.telemetry.record(preempted.caused_by(EventCause::QuotaScheduler));
         let mut farewell = Farewell::default();
         if let Some(runtime) = runtime {
             let (agent, of) = (Arc::clone(self), Arc::clone(&runtime));
@@ -152,7 +152,7 @@ impl Agent {
             }
         }
         let drained = farewell.happening(name).caused_by(EventCause::QuotaScheduler);
-        self.telemetry.events.record(drained);
+        self.telemetry.record(drained);
     }
 
     /// Ends processes of a slice with `end`, on another thread if the driver may have restored them.

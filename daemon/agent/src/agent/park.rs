@@ -54,7 +54,7 @@ impl Agent {
     pub(super) fn tell_parked(&self, name: &SliceName, by: Instigator, bytes: Bytes) {
         let evidence = format!("{bytes} lie in host memory, and its part of its GPUs is free");
         let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
-        self.telemetry.events.record(parked.due_to(by));
+        self.telemetry.record(parked.due_to(by));
     }
 
     /// Parks a slice that is reserved for it. Returns the bytes in host memory; records a failure alone.
@@ -78,7 +78,7 @@ impl Agent {
             }
             Err(failure) => {
                 let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(name);
-                self.telemetry.events.record(told.due_to(by));
+                self.telemetry.record(told.due_to(by));
                 self.return_to_gpus(&runtime)?;
                 Err(failure)
             }
@@ -209,7 +209,7 @@ impl Agent {
         let _moving = self.parking.begin(name)?;
         self.bring_back(name)?;
         let unparked = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(name);
-        self.telemetry.events.record(unparked.asked_by(caller.actor()));
+        self.telemetry.record(unparked.asked_by(caller.actor()));
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl Agent {
                 matches!(killed, Some(Ok(())))
             );
             let killed = Happening::new(EventKind::Killed, evidence).of(name).by(*pid);
-            self.telemetry.events.record(killed.caused_by(EventCause::NotRestored));
+            self.telemetry.record(killed.caused_by(EventCause::NotRestored));
         }
         let mut core = self.core();
         core.node.finish_unparking(name)?;
@@ -318,7 +318,7 @@ impl Agent {
                 Ok(()) => Happening::new(EventKind::SliceUnparked, "an earlier daemon left it on its way"),
                 Err(failure) => Happening::new(EventKind::ParkFailed, failure.to_string()),
             };
-            self.telemetry.events.record(happening.of(&runtime.name).caused_by(EventCause::Restart));
+            self.telemetry.record(happening.of(&runtime.name).caused_by(EventCause::Restart));
         }
     }
 }

@@ -58,14 +58,14 @@ impl Agent {
         let intended = intended.inspect_err(|failure| {
             let stays = format!("it stays while others wait for its part: {failure}");
             let stays = Happening::new(EventKind::ParkFailed, stays).of(name);
-            self.telemetry.events.record(stays.caused_by(EventCause::Rotation));
+            self.telemetry.record(stays.caused_by(EventCause::Rotation));
         })?;
         let bytes = self.park_intended(intended, Instigator::rule(EventCause::Rotation))?;
         let created = self.core().node.slice(name).map_or(0, |slice| slice.created_unix_ms);
         if self.parking.begins_to_rotate(name, created) {
             let evidence = "its stay is over, and others have theirs; `tranche_slice_stays_total` counts its further stays";
             let parked = Happening::new(EventKind::SliceParked, evidence).of(name);
-            self.telemetry.events.record(parked.caused_by(EventCause::Rotation));
+            self.telemetry.record(parked.caused_by(EventCause::Rotation));
         }
         Ok(bytes)
     }
@@ -89,7 +89,7 @@ impl Agent {
         self.bring_back(name)?;
         let evidence = format!("one of its programs made a call; it took {} ms", begun.elapsed().as_millis());
         let woken = Happening::new(EventKind::SliceUnparked, evidence).of(name);
-        self.telemetry.events.record(woken.caused_by(EventCause::Call));
+        self.telemetry.record(woken.caused_by(EventCause::Call));
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl Agent {
             Err(failure) => return Err(failure),
         }
         let back = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(&slice.name);
-        self.telemetry.events.record(back.caused_by(EventCause::QuotaScheduler));
+        self.telemetry.record(back.caused_by(EventCause::QuotaScheduler));
         Ok(true)
     }
 

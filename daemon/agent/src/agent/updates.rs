@@ -55,7 +55,7 @@ impl Agent {
         point("resize: in force");
         let actor = caller.actor();
         let changed = changed(&resize, &slice).into_iter();
-        changed.for_each(|happening| self.telemetry.events.record(happening.asked_by(actor.clone())));
+        changed.for_each(|happening| self.telemetry.record(happening.asked_by(actor.clone())));
         self.notify_capacity();
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Agent {
             core.node.label(name, before)?;
             return Err(failure);
         }
-        self.telemetry.events.record(labelled(core.node.slice(name)?).asked_by(actor));
+        self.telemetry.record(labelled(core.node.slice(name)?).asked_by(actor));
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl Agent {
             slices.len(),
             models.len()
         );
-        self.telemetry.events.record(Happening::new(EventKind::ReservesForgotten, evidence).asked_by(actor));
+        self.telemetry.record(Happening::new(EventKind::ReservesForgotten, evidence).asked_by(actor));
         Ok((slices, models))
     }
 

@@ -186,7 +186,7 @@ impl JobsService {
 
     /// Records a client's change in the history.
     fn changed(&self, kind: EventKind, caller: &Caller, what: impl std::fmt::Display) {
-        self.agent.telemetry.events.record(Happening::new(kind, what).asked_by(caller.actor()));
+        self.agent.telemetry.record(Happening::new(kind, what).asked_by(caller.actor()));
     }
 
     fn administers(&self, caller: &Caller) -> Requested<()> {

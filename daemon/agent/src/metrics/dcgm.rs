@@ -14,19 +14,10 @@ use super::gpus::GpuSample;
 use super::labels::{and, label, share};
 use super::slices::SliceSample;
 
-/// Figures of a slice on one GPU, or of the rest of it.
+/// Figures of a GPU, of a slice on it, or of the rest of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct RowFigures {
     /// Part of the GPU's time over the last second, from 0 to 1.
-    busy: f64,
-    used_mib: f64,
-    free_mib: f64,
-    watts: f64,
-}
-
-/// A GPU's figures as the driver reports them.
-#[derive(Clone, Copy, Debug)]
-struct GpuFigures {
     busy: f64,
     used_mib: f64,
     free_mib: f64,
@@ -40,7 +31,7 @@ pub(super) fn write(
 ) -> fmt::Result {
     let mut rows: Vec<(Labels, RowFigures)> = Vec::new();
     let mut parts: BTreeMap<GpuUuid, Vec<RowFigures>> = BTreeMap::new();
-    let whole: BTreeMap<GpuUuid, (&GpuFacts, GpuFigures)> =
+    let whole: BTreeMap<GpuUuid, (&GpuFacts, RowFigures)> =
         gpus.iter().filter_map(|gpu| Some((gpu.facts.uuid, (gpu.facts, whole(gpu)?)))).collect();
     for slice in slices {
         for part in slice.parts() {
@@ -73,9 +64,9 @@ pub(super) fn write(
     )
 }
 
-fn whole(gpu: &GpuSample<'_>) -> Option<GpuFigures> {
+fn whole(gpu: &GpuSample<'_>) -> Option<RowFigures> {
     let state = gpu.last.state.as_ref()?;
-    Some(GpuFigures {
+    Some(RowFigures {
         busy: f64::from(state.utilization_percent.unwrap_or_default()) / 100.0,
         used_mib: mib(state.used),
         free_mib: mib(gpu.facts.capacity().saturating_sub(state.used)),
@@ -84,7 +75,7 @@ fn whole(gpu: &GpuSample<'_>) -> Option<GpuFigures> {
 }
 
 /// Figures that no slice has. Sampled at other instants than those of slices, so at least zero.
-fn rest(gpu: GpuFigures, slices: &[RowFigures]) -> RowFigures {
+fn rest(gpu: RowFigures, slices: &[RowFigures]) -> RowFigures {
     let left = |whole: f64, of: fn(&RowFigures) -> f64| (whole - slices.iter().map(of).sum::<f64>()).max(0.0);
     RowFigures {
         busy: left(gpu.busy, |part| part.busy),
@@ -110,13 +101,13 @@ mod tests {
 
     #[test]
     fn rows_add_up_to_the_gpu() {
-        let gpu = GpuFigures { busy: 0.9, used_mib: 1000.0, free_mib: 3000.0, watts: 200.0 };
+        let gpu = RowFigures { busy: 0.9, used_mib: 1000.0, free_mib: 3000.0, watts: 200.0 };
         let part = |busy: f64| RowFigures { busy, used_mib: 300.0, free_mib: 700.0, watts: 200.0 * busy };
         let slices = [part(0.5), part(0.25)];
         let left = rest(gpu, &slices);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(left.busy, 0.15) && near(left.used_mib, 400.0) && near(left.free_mib, 1600.0));
         assert!(near(left.watts + 150.0, 200.0));
-        assert_eq!(rest(GpuFigures { busy: 0.1, ..gpu }, &slices).busy, 0.0);
+        assert_eq!(rest(RowFigures { busy: 0.1, ..gpu }, &slices).busy, 0.0);
     }
 }
