@@ -55,10 +55,7 @@ fn temporary_path(path: &Path) -> PathBuf {
 
 fn write(path: &Path, content: &[u8], mode: u32, survives: Survives) -> io::Result<()> {
     // A new file, not the one that an earlier daemon may have left: another process may still have that open.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    tranche_privileged::remove(path)?;
     let mut file = File::options().write(true).create_new(true).mode(PRIVATE).open(path)?;
     point("file: made");
     file.write_all(content)?;

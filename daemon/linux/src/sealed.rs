@@ -42,10 +42,7 @@ pub fn make(slice: &str, bytes: usize) -> io::Result<File> {
 /// Writes the link that identifies a region.
 pub fn record(region: &File, link: &Path) -> io::Result<()> {
     let unfinished = link.with_extension("new");
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    tranche_privileged::remove(&unfinished)?;
     symlink(format!("memory:[{}]", region.metadata()?.ino()), &unfinished)?;
     fs::rename(unfinished, link)
 }

@@ -13,6 +13,9 @@ use tranche_privileged::packets;
 
 use crate::protocol::{DriverState, ParkCall, REPLY, WorkerReply};
 
+/// Outcome of a request.
+type Replied<T> = Result<T, WorkerError>;
+
 /// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages document them
@@ -76,7 +79,7 @@ impl ParkWorker {
     ///
     /// # Errors
     /// See [`WorkerError`].
-    pub fn state(&self, process: BorrowedFd<'_>, patience: Duration) -> Result<DriverState, WorkerError> {
+    pub fn state(&self, process: BorrowedFd<'_>, patience: Duration) -> Replied<DriverState> {
         match self.reply(ParkCall::State, process, patience)? {
             WorkerReply::State(state) => Ok(state),
             _ => Err(WorkerError::Gone(io::Error::other("it replies with no state"))),
@@ -88,21 +91,11 @@ impl ParkWorker {
     ///
     /// # Errors
     /// See [`WorkerError`].
-    pub fn call(
-        &self,
-        verb: ParkCall,
-        process: BorrowedFd<'_>,
-        patience: Duration,
-    ) -> Result<(), WorkerError> {
+    pub fn call(&self, verb: ParkCall, process: BorrowedFd<'_>, patience: Duration) -> Replied<()> {
         self.reply(verb, process, patience).map(drop)
     }
 
-    fn reply(
-        &self,
-        verb: ParkCall,
-        process: BorrowedFd<'_>,
-        patience: Duration,
-    ) -> Result<WorkerReply, WorkerError> {
+    fn reply(&self, verb: ParkCall, process: BorrowedFd<'_>, patience: Duration) -> Replied<WorkerReply> {
         let process = process.try_clone_to_owned().map_err(WorkerError::Gone)?;
         let gone = || WorkerError::Gone(io::Error::other("it has ended"));
         let (sender, receiver) = sync_channel(1);

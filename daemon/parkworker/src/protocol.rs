@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tranche_privileged::packets::{packet, words};
+
 /// Length of a request in bytes.
 pub(crate) const REQUEST: usize = 12;
 /// Length of a reply in bytes.
@@ -60,18 +62,6 @@ pub(crate) enum WorkerReply {
     Malformed,
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
-fn packet<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
-    let mut packet = [0; BYTES];
-    for (place, word) in packet.chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    packet
-}
-
 impl ParkCall {
     pub(crate) fn encode(self, sequence: u32) -> [u8; REQUEST] {
         let (kind, value) = match self {
@@ -86,7 +76,7 @@ impl ParkCall {
 
     /// Sequence number of a packet, and its request if valid.
     pub(crate) fn decode(packet: &[u8]) -> (u32, Option<Self>) {
-        let [sequence, kind, value] = [0, 4, 8].map(|at| number(packet, at));
+        let [sequence, kind, value] = words(packet);
         let verb = match (packet.len() == REQUEST, kind) {
             (true, 1) if value == 0 => Some(Self::State),
             (true, 2) if value > 0 => Some(Self::Lock(Duration::from_millis(value.into()))),
@@ -116,7 +106,7 @@ impl WorkerReply {
     }
 
     pub(crate) fn decode(packet: &[u8]) -> Option<(u32, Self)> {
-        let [sequence, kind, value] = [0, 4, 8].map(|at| number(packet, at));
+        let [sequence, kind, value] = words(packet);
         let reply = match (packet.len() == REPLY, kind) {
             (true, 0) => Self::Done,
             (true, 1) => Self::State(*DriverState::ALL.get(usize::try_from(value).ok()?)?),

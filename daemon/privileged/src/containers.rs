@@ -256,7 +256,11 @@ fn is_unfinished(name: &str) -> bool {
     document.and_then(names::slice_of).is_some()
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// If the kernel fails.
+pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -32,7 +32,7 @@ mod sys;
 
 pub use bounds::{ARGUMENT, Bounds};
 pub use client::{Helper, HelperError};
-pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES, listen};
+pub use containers::{ATTACH, Containers, Description, MOST_GPUS, MOUNTS, SLICES, listen, remove};
 pub use evidence::{Evidence, mapped_memory, process_of_a_slice};
 pub use park::{PARK_WORKER, become_park_worker, start_park_worker};
 pub use powers::{AT_START, Account, DropError, KEPT, drop_all};
@@ -44,6 +44,7 @@ pub use sys::{detach_read_only, pidfd_open, send_signal};
 /// Packets with descriptors, for the sockets of the daemon's own processes.
 pub mod packets {
     pub use crate::evidence::pid_of;
+    pub use crate::protocol::{packet, words};
     pub use crate::sys::{receive, send};
 }
 

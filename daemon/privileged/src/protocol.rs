@@ -162,8 +162,19 @@ pub(crate) enum Reply {
     Failed(i32),
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
+/// A packet of these words.
+pub fn packet<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
+    let mut packet = [0; BYTES];
+    for (place, word) in packet.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    packet
+}
+
+/// The first words of a packet; zero where it is too short.
+pub fn words<const WORDS: usize>(packet: &[u8]) -> [u32; WORDS] {
+    let word = |at: usize| packet.get(at * 4..at * 4 + 4).and_then(|word| word.try_into().ok());
+    std::array::from_fn(|at| word(at).map_or(0, u32::from_le_bytes))
 }
 
 /// Position in a table of constants, which are shorter than any number sent.
@@ -198,16 +209,12 @@ impl Request {
             Self::Sweep => (12, 0, 0),
             Self::ParkWorker => (13, 0, 0),
         };
-        let mut packet = [0; REQUEST];
-        for (place, word) in packet.chunks_exact_mut(4).zip([sequence, kind, first, second]) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        Some(packet)
+        Some(packet([sequence, kind, first, second]))
     }
 
     /// Sequence number of a packet, and its request if valid.
     pub(crate) fn decode(packet: &[u8]) -> (u32, Option<Self>) {
-        let [sequence, kind, first, second] = [0, 4, 8, 12].map(|at| number(packet, at));
+        let [sequence, kind, first, second] = words(packet);
         let number = u64::from(first) | u64::from(second) << 32;
         let request = match (packet.len() == REQUEST, kind) {
             (true, 1) if (first, second) == (0, 0) => Some(Self::ReadOnlyMount),
@@ -245,15 +252,11 @@ impl Reply {
             Self::Refused(refusal) => (1, position(&Refusal::ALL, &refusal)),
             Self::Failed(errno) => (2, errno.unsigned_abs()),
         };
-        let mut packet = [0; REPLY];
-        for (place, word) in packet.chunks_exact_mut(4).zip([sequence, status, value]) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        packet
+        packet([sequence, status, value])
     }
 
     pub(crate) fn decode(packet: &[u8]) -> Option<(u32, Self)> {
-        let [sequence, status, value] = [0, 4, 8].map(|at| number(packet, at));
+        let [sequence, status, value] = words(packet);
         let reply = match (packet.len() == REPLY, status) {
             (true, 0) => Self::Done,
             (true, 1) => Self::Refused(at(&Refusal::ALL, value)?),
