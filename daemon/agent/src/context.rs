@@ -222,10 +222,8 @@ fn drop_distrusted(state: &Path) {
 /// The file system's.
 pub(crate) fn forget(state: &Path) -> std::io::Result<Vec<Model>> {
     let known = read(state, FILE);
-    match fs::remove_file(state.join(FILE)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(known.into_keys().collect()),
-    }
+    tranche_privileged::remove(&state.join(FILE))?;
+    Ok(known.into_keys().collect())
 }
 
 fn remember(state: &Path, model: Model, measured: Measurement) -> std::io::Result<()> {

@@ -189,7 +189,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn devices(
+/// Views of a slice's parts of GPUs, in the order of its devices.
+pub(crate) fn devices(
     agent: &Agent,
     slice: &Slice,
     runtime: &SliceRuntime,

@@ -35,15 +35,15 @@ pub(super) fn write(
         gpus.iter().filter_map(|gpu| Some((gpu.facts.uuid, (gpu.facts, whole(gpu)?)))).collect();
     for slice in slices {
         for part in slice.parts() {
-            let Some((facts, gpu)) = whole.get(&part.gpu) else { continue };
-            let busy = share(part.used_1s);
+            let Some((facts, gpu)) = whole.get(&part.gpu_uuid) else { continue };
+            let busy = share(part.compute_used_1s);
             let figures = RowFigures {
                 busy,
                 used_mib: mib(part.used),
                 free_mib: mib(part.cap.saturating_sub(part.used)),
                 watts: gpu.watts * busy,
             };
-            parts.entry(part.gpu).or_default().push(figures);
+            parts.entry(part.gpu_uuid).or_default().push(figures);
             rows.push((slice.dcgm_labels(of_gpu(facts)), figures));
         }
     }

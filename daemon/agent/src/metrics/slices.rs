@@ -4,10 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tranche_domain::id::GpuUuid;
 use tranche_domain::slice::Slice;
-use tranche_domain::units::{Bytes, Permille};
-use tranche_domain::view::ComputeState;
+use tranche_domain::view::{ComputeState, SliceDeviceView};
 use tranche_exposition::{Labels, MetricsPage};
 
 use super::copied::Copied;
@@ -22,24 +20,14 @@ pub(super) struct SliceSample<'a> {
     slice: &'a Slice,
     tier: String,
     processes: usize,
-    devices: Vec<DeviceMetrics>,
+    /// Parts of GPUs, with the time used of each.
+    devices: Vec<(SliceDeviceView, Duration)>,
     compute: Shown,
     refusals: u64,
     turned_away: u64,
     stays: u64,
     user: String,
     idle: Duration,
-}
-
-/// The slice's part of one GPU.
-pub(super) struct DeviceMetrics {
-    pub(super) gpu: GpuUuid,
-    pub(super) cap: Bytes,
-    pub(super) used: Bytes,
-    /// Part of the GPU's time over the last second.
-    pub(super) used_1s: Permille,
-    over: Bytes,
-    busy: Duration,
 }
 
 /// Compute states with their label values.
@@ -55,25 +43,14 @@ const STATES: [(&str, ComputeState); 6] = [
 impl<'a> SliceSample<'a> {
     fn of(agent: &Agent, (slice, runtime): &'a (Slice, Arc<SliceRuntime>)) -> Self {
         let (held, compute) = (runtime.held(), agent.governor.show(&slice.name).unwrap_or_default());
-        let device =
-            |(part, (device, gpu)): (&tranche_domain::slice::Part, (tranche_shm::DeviceSlot, GpuUuid))| {
-                let alone: Bytes = held.values().filter_map(|used| used.get(device.index()).copied()).sum();
-                let common_charges = runtime.common_charges(device);
-                DeviceMetrics {
-                    gpu,
-                    cap: part.cap,
-                    used: alone.saturating_add(common_charges.common),
-                    used_1s: compute.used.get(device.index()).map(|(second, _)| *second).unwrap_or_default(),
-                    over: common_charges.over,
-                    busy: compute.busy.get(device.index()).copied().unwrap_or_default(),
-                }
-            };
+        let devices = snapshot::devices(agent, slice, runtime, &held, &compute.used).into_iter();
+        let busy = compute.busy.iter().copied().chain(std::iter::repeat(Duration::ZERO));
         let counted = agent.telemetry.counters.slice_counts(&slice.name);
         Self {
             slice,
             tier: snapshot::tier(agent, runtime).0,
             processes: held.len(),
-            devices: slice.parts.iter().zip(runtime.devices()).map(device).collect(),
+            devices: devices.zip(busy).collect(),
             compute,
             refusals: counted.refusals_before.saturating_add(runtime.refusals()),
             turned_away: counted.rejected,
@@ -101,8 +78,8 @@ impl<'a> SliceSample<'a> {
     }
 
     /// Its parts of GPUs.
-    pub(super) fn parts(&self) -> &[DeviceMetrics] {
-        &self.devices
+    pub(super) fn parts(&self) -> impl Iterator<Item = &SliceDeviceView> {
+        self.devices.iter().map(|(part, _)| part)
     }
 
     fn info(&self) -> Labels {
@@ -141,18 +118,18 @@ fn rows<'a, V>(
 
 fn parts<'a, V>(
     seen: &'a [SliceSample<'_>],
-    value: impl Fn(&SliceSample<'_>, &DeviceMetrics) -> V + 'a,
+    value: impl Fn(&SliceSample<'_>, &(SliceDeviceView, Duration)) -> V + 'a,
 ) -> impl Iterator<Item = (Labels, V)> + 'a {
     let each = seen.iter().flat_map(|slice| slice.devices.iter().map(move |device| (slice, device)));
-    each.map(move |(slice, device)| (and(slice.labels(), "gpu", device.gpu), value(slice, device)))
+    each.map(move |(slice, device)| (and(slice.labels(), "gpu", device.0.gpu_uuid), value(slice, device)))
 }
 
 fn memory(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result {
-    let cap = parts(seen, |_, part| part.cap.get());
+    let cap = parts(seen, |_, (part, _)| part.cap.get());
     page.gauges("tranche_slice_memory_cap_bytes", "The most memory that the slice may have of the GPU", cap)?;
-    let used = parts(seen, |_, part| part.used.get());
+    let used = parts(seen, |_, (part, _)| part.used.get());
     page.gauges("tranche_slice_memory_used_bytes", "Memory of the GPU that the slice is charged for", used)?;
-    let over = parts(seen, |_, part| part.over.get());
+    let over = parts(seen, |_, (part, _)| part.over_cap.get());
     page.gauges("tranche_slice_memory_over_cap_bytes", "By how much the slice is over its cap", over)?;
     let parked = rows(seen, |slice| u64::from(slice.slice.is_away()));
     page.gauges(
@@ -189,7 +166,7 @@ fn compute(seen: &[SliceSample<'_>], page: &mut MetricsPage<'_>) -> fmt::Result 
     )?;
     let limit = parts(seen, |slice, _| share(slice.slice.limit));
     page.gauges("tranche_slice_compute_limit_ratio", "The most of the GPU's time that it may have", limit)?;
-    let used = parts(seen, |_, part| part.busy.as_secs_f64());
+    let used = parts(seen, |_, (_, busy)| busy.as_secs_f64());
     page.counters("tranche_slice_compute_seconds", "The GPU's time that it used", used)?;
     let passed = rows(seen, |slice| slice.compute.passes);
     page.counters(
