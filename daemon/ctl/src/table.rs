@@ -11,7 +11,8 @@ use crate::terminal::Canvas;
 pub use cell::{Cell, Tint};
 pub use column::Column;
 use column::{Fit, Side};
-use text::{cut, width, wrap};
+use text::cut;
+pub(crate) use text::{split, width, wrap};
 
 /// Columns and rows of a table.
 pub type Section = (Vec<Column>, Vec<Vec<Cell>>);

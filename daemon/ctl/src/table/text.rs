@@ -25,7 +25,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// The text in two parts, the first of which takes at most `most` columns.
-fn split(text: &str, most: usize) -> (&str, &str) {
+pub(crate) fn split(text: &str, most: usize) -> (&str, &str) {
     let mut taken = 0;
     let end = text.char_indices().find(|(_, letter)| {
         taken += of_letter(*letter);

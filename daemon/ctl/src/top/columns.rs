@@ -74,7 +74,7 @@ impl Grid {
     /// Puts a text into a column, if it is shown.
     pub(super) fn put(&self, strip: &mut Strip, column: usize, text: &str, tone: Tone) {
         let Some(place) = self.place(column) else { return };
-        let taken = text::width(&text::fit(text, place.width.into()));
+        let taken = crate::table::width(&text::fit(text, place.width.into()));
         let before = if place.right { place.width - u16::try_from(taken).unwrap_or(place.width) } else { 0 };
         strip.put(place.x + before, place.width - before, text, tone);
     }

@@ -76,7 +76,7 @@ fn header(state: &ScreenState, width: u16, now: &Moment) -> Strip {
     };
     let counts = format!("{gpus}: {held} allocated ({idle} idle) | {running} running, {pending} pending");
     let simulated = if scene.node.simulated { " SIMULATED" } else { "" };
-    let room = width.saturating_sub(u16::try_from(super::text::width(&counts)).unwrap_or(width));
+    let room = width.saturating_sub(u16::try_from(crate::table::width(&counts)).unwrap_or(width));
     strip.put(room, width - room, &counts, Tone::Bold);
     let clock = format!("{}{simulated} ", now.clock);
     let left = room.saturating_sub(u16::try_from(clock.len()).unwrap_or(room));

@@ -109,7 +109,7 @@ pub(super) fn text(buffer: &Buffer) -> String {
                 continue;
             }
             let symbol = buffer[(x, y)].symbol();
-            covered = x + u16::try_from(super::text::width(symbol)).unwrap_or(1).max(1);
+            covered = x + u16::try_from(crate::table::width(symbol)).unwrap_or(1).max(1);
             text.push_str(symbol);
         }
         text.trim_end().to_owned() + "\n"

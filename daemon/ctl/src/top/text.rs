@@ -2,15 +2,11 @@
 
 use tranche_domain::text::visible_within;
 use tranche_domain::units::Bytes;
-use unicode_width::UnicodeWidthChar;
+
+use crate::table::{self, split, width};
 
 /// Most characters of a text that are considered.
 const LONGEST: usize = 2000;
-
-/// Columns of a text on a terminal.
-pub(super) fn width(text: &str) -> usize {
-    text.chars().map(|letter| letter.width().unwrap_or(0)).sum()
-}
 
 /// An untrusted text, escaped.
 pub(super) fn plain(text: &str) -> String {
@@ -23,41 +19,13 @@ pub(super) fn fit(text: &str, most: usize) -> String {
     if width(&shown) <= most {
         return shown;
     }
-    let (mut cut, mut used) = (String::new(), 0);
-    for letter in shown.chars() {
-        used += letter.width().unwrap_or(0);
-        if used + 1 > most {
-            break;
-        }
-        cut.push(letter);
-    }
-    if most > 0 {
-        cut.push('…');
-    }
-    cut
+    let cut = most.checked_sub(1).map(|room| format!("{}…", split(&shown, room).0));
+    cut.unwrap_or_default()
 }
 
 /// Words in lines of at most this width; longer words are cut into several.
 pub(super) fn wrap(text: &str, most: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in plain(text).split(' ') {
-        let is_empty = lines.last().is_none_or(String::is_empty);
-        let used = lines.last().map_or(0, |line| width(line));
-        if !is_empty && used + 1 + width(word) > most {
-            lines.push(String::new());
-        } else if !is_empty {
-            push(&mut lines, ' ', most);
-        }
-        word.chars().for_each(|letter| push(&mut lines, letter, most));
-    }
-    lines
-}
-
-fn push(lines: &mut Vec<String>, letter: char, most: usize) {
-    if lines.last().is_none_or(|line| width(line) + letter.width().unwrap_or(0) > most) {
-        lines.push(String::new());
-    }
-    lines.last_mut().into_iter().for_each(|line| line.push(letter));
+    table::wrap(&plain(text), most)
 }
 
 /// A bar of eighths of a column, filled in proportion.
