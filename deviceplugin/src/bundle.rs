@@ -96,19 +96,14 @@ impl Bundle {
     pub fn request(&self, profile: &Profile) -> SliceRequest {
         let gpus = self.devices.iter().map(|device| GpuSelector::Uuid(device.gpu)).collect::<Vec<_>>();
         let count = u32::try_from(gpus.len()).ok().and_then(NonZeroU32::new);
-        let share = count.filter(|_| profile.is_whole()).map_or(profile.share, Share::Whole);
+        let whole = count.filter(|_| profile.is_whole()).map(Share::Whole);
         SliceRequest {
             name: Some(self.slice.clone()),
-            memory: profile.memory,
-            compute: profile.compute,
-            limit: profile.limit,
-            mode: profile.mode,
-            priority: profile.priority,
-            latency: profile.latency,
+            share: whole.unwrap_or(profile.request.share),
+            gpus,
             // The plugin does not know which pods wait for each other (docs/decisions/0026-gangs-are-named.md).
             gang: None,
-            gpus,
-            ..SliceRequest::of(share)
+            ..profile.request.clone()
         }
     }
 

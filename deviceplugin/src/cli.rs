@@ -32,7 +32,7 @@ impl Adapter for PluginProgram {
     fn description(config: &Config) -> String {
         let mut text = String::new();
         for profile in &config.profiles {
-            let _ = writeln!(text, "{}: {} of a GPU", config.resource(&profile.name), profile.share);
+            let _ = writeln!(text, "{}: {} of a GPU", config.resource(&profile.name), profile.request.share);
         }
         match &config.division {
             Division::Dynamic => text.push_str("every GPU: all of them, as far as they fit\n"),

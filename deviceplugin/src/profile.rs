@@ -4,9 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use tranche_domain::compute::{Latency, Priority};
-use tranche_domain::request::{ComputeMode, Share};
-use tranche_domain::units::{Bytes, Permille};
+use tranche_domain::request::{Share, SliceRequest};
 use tranche_domain::word::is_part;
 
 /// Name of a profile, and part of its resource's name.
@@ -42,26 +40,14 @@ impl fmt::Display for ProfileName {
 pub struct Profile {
     /// Name, which is part of the resource's name.
     pub name: ProfileName,
-    /// Share of one GPU.
-    pub share: Share,
-    /// Memory that replaces that of the share.
-    pub memory: Option<Bytes>,
-    /// Compute request that replaces that of the share.
-    pub compute: Option<Permille>,
-    /// Compute limit; `None` leaves it to the mode.
-    pub limit: Option<Permille>,
-    /// Use of compute beyond the request.
-    pub mode: ComputeMode,
-    /// Scheduling priority; higher first.
-    pub priority: Priority,
-    /// Longest wait for the GPU that a slice should have while it is within its share, if any.
-    pub latency: Option<Latency>,
+    /// Request for a slice on one GPU that the daemon chooses, without a name.
+    pub request: SliceRequest,
 }
 
 impl Profile {
     /// Tests if a device is a whole GPU, which requires an unused one.
     pub const fn is_whole(&self) -> bool {
-        matches!(self.share, Share::Whole(_))
+        matches!(self.request.share, Share::Whole(_))
     }
 
     /// Share of one whole GPU.

@@ -9,7 +9,7 @@ use tranche_config::Keys;
 use tranche_domain::compute::{Latency, Priority};
 use tranche_domain::fault::Xid;
 use tranche_domain::id::GpuSelector;
-use tranche_domain::request::{ComputeMode, Share};
+use tranche_domain::request::{ComputeMode, Share, SliceRequest};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::Address;
 
@@ -154,16 +154,16 @@ fn profile(table: ProfileTable) -> Result<Profile, String> {
     let part = |key: &str, given: Option<Scalar>| {
         given.map(|given| compute(given).map_err(|bad| of(format!("{key}: {bad}"))))
     };
-    Ok(Profile {
-        share,
+    let request = SliceRequest {
         memory,
         compute: part("compute", table.compute).transpose()?,
         limit: part("limit", table.limit).transpose()?,
         mode: table.compute_mode,
         priority: Priority::try_from(table.priority).map_err(|bad| of(bad.to_string()))?,
         latency: table.latency_ms.map(latency).transpose().map_err(of)?,
-        name,
-    })
+        ..SliceRequest::of(share)
+    };
+    Ok(Profile { name, request })
 }
 
 fn share(fraction: Scalar) -> Result<Share, String> {

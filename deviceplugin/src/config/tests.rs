@@ -17,13 +17,13 @@ fn with(profile: &str, layout: &str) -> String {
 #[test]
 fn sizes_and_shares_parse() {
     let text = "memory_mib = 8192\ncompute = 0.25\nlimit = '0.5'\ncompute_mode = 'fair'\npriority = -3\nlatency_ms = 4.5";
-    let profile = config(&with(text, "['p', 'p']")).profiles.remove(0);
+    let profile = config(&with(text, "['p', 'p']")).profiles.remove(0).request;
     assert_eq!(profile.share.to_string(), "8192 MiB");
     assert_eq!(profile.compute.map(|share| share.get()), Some(250));
     assert_eq!(profile.limit.map(|share| share.get()), Some(500));
     assert_eq!(profile.priority, (-3).try_into().unwrap());
     assert_eq!(profile.latency.map(|target| target.micros()), Some(4_500));
-    assert_eq!(config(&with("fraction = 1", "['p']")).profiles[0].share, Profile::WHOLE);
+    assert_eq!(config(&with("fraction = 1", "['p']")).profiles[0].request.share, Profile::WHOLE);
 }
 
 #[test]
