@@ -23,9 +23,9 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueTicket(u64);
 
-/// What a request waits for.
+/// Act that a request waits for.
 #[derive(Clone, Debug)]
-pub(crate) enum Awaited {
+pub(crate) enum QueuedAct {
     /// The creation of a slice.
     Creation(Box<SliceRequest>),
     /// The return of a parked slice to its GPUs.
@@ -35,7 +35,7 @@ pub(crate) enum Awaited {
 #[derive(Debug)]
 struct WaitingRequest {
     ticket: QueueTicket,
-    awaited: Awaited,
+    act: QueuedAct,
     /// Reason other than the commitments of the node, such as memory of others than slices.
     hindrance: Option<String>,
     /// Wall-clock time for display; it may jump.
@@ -60,12 +60,12 @@ pub(crate) struct Waiter {
 
 impl Queue {
     /// Appends a request; the ticket identifies it until it leaves.
-    pub(crate) fn join(&mut self, awaited: Awaited, caller: Waiter, now_unix_ms: u64) -> QueueTicket {
+    pub(crate) fn join(&mut self, act: QueuedAct, caller: Waiter, now_unix_ms: u64) -> QueueTicket {
         let ticket = QueueTicket(self.next);
         self.next += 1;
         self.waiting.push(WaitingRequest {
             ticket,
-            awaited,
+            act,
             hindrance: None,
             since_unix_ms: now_unix_ms,
             since: Instant::now(),
@@ -112,7 +112,7 @@ impl Queue {
             if waiting.withheld_until.is_some_and(|until| now < until) {
                 return None;
             }
-            let Awaited::Creation(request) = &waiting.awaited else { return None };
+            let QueuedAct::Creation(request) = &waiting.act else { return None };
             let project = claims.project_for(waiting.caller.requester, request.project.as_ref()).ok()??;
             let (size, latency) = (size(request, waiting.caller.requester)?, request.latency);
             Some(UserRequest { number: waiting.ticket.0, project: Some(project), size, latency })
@@ -156,17 +156,19 @@ impl Queue {
 
 impl WaitingRequest {
     fn check(&self, node: &Node) -> Result<(), Refusal> {
-        match &self.awaited {
-            Awaited::Creation(request) => node.check(request),
-            Awaited::Return(name) => node.check_return(name),
+        match &self.act {
+            QueuedAct::Creation(request) => node.check(request),
+            QueuedAct::Return(name) => node.check_return(name),
         }
     }
 
     /// `None` if the slice that is to return is gone.
     fn view(&self, node: &Node) -> Option<WaitingView> {
-        let (name, share, gpus) = match &self.awaited {
-            Awaited::Creation(request) => (request.name.clone(), request.share, chosen(node, &request.gpus)),
-            Awaited::Return(name) => {
+        let (name, share, gpus) = match &self.act {
+            QueuedAct::Creation(request) => {
+                (request.name.clone(), request.share, chosen(node, &request.gpus))
+            }
+            QueuedAct::Return(name) => {
                 let slice = node.slice(name).ok()?;
                 (Some(name.clone()), slice.share, slice.parts.iter().map(|part| part.gpu).collect())
             }
@@ -181,7 +183,7 @@ impl WaitingRequest {
             since_unix_ms: self.since_unix_ms,
             pid: self.caller.pid,
             uid: Some(self.caller.requester.uid),
-            returns: matches!(self.awaited, Awaited::Return(_)),
+            returns: matches!(self.act, QueuedAct::Return(_)),
             holders: if is_want_of_room { node.holders(&gpus) } else { Vec::new() },
         })
     }
@@ -233,7 +235,7 @@ mod tests {
         let requester = Requester { uid: 7, admin: false };
         let caller = Waiter { requester, pid: HostPid::new(1) };
         let [large, small, late] = ["0.8", "0.4", "0.3"]
-            .map(|share| queue.join(Awaited::Creation(request(share).into()), caller, 0));
+            .map(|share| queue.join(QueuedAct::Creation(request(share).into()), caller, 0));
         assert_eq!((queue.count_of(7), queue.count_of(8)), (3, 0));
         assert!(queue.is_first_to_fit(small, &node));
         assert!(!queue.is_first_to_fit(late, &node));
@@ -264,8 +266,8 @@ mod tests {
 
         let mut queue = Queue::default();
         let caller = Waiter { requester: Requester { uid: 7, admin: false }, pid: HostPid::new(1) };
-        let back = queue.join(Awaited::Return(parked.clone()), caller, 5);
-        let late = queue.join(Awaited::Creation(request("0.3").into()), caller, 6);
+        let back = queue.join(QueuedAct::Return(parked.clone()), caller, 5);
+        let late = queue.join(QueuedAct::Creation(request("0.3").into()), caller, 6);
         let shown = queue.view(&node).remove(0);
         assert_eq!(
             (shown.name, shown.share, shown.returns),

@@ -190,7 +190,7 @@ pub fn logs(args: &LogsArgs, socket: &Path) -> Result<(), Failure> {
         });
         match followed.and_then(|()| daemon.jobs(Some(&project), Some(&args.job.name))) {
             Ok(jobs) => break jobs.into_iter().next(),
-            // An earlier release of the daemon tells no offsets: what was printed would be printed again.
+            // An earlier release of the daemon sends no offsets: what was printed would be printed again.
             Err(failure) if args.follow && printed != Some(0) => daemon = reconnection.after(failure)?,
             Err(failure) => return Err(failure),
         }

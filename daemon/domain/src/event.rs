@@ -14,7 +14,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use cause::{EventCause, Instigator};
+pub use cause::EventCause;
 pub use history::EventHistory;
 pub use throttle::{Throttle, ThrottleDecision};
 
@@ -277,6 +277,27 @@ impl fmt::Display for Actor {
     }
 }
 
+/// Origin of an act: the user who requested it, the rule that demanded it, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instigator {
+    /// User and process that requested it, if any.
+    pub actor: Option<Actor>,
+    /// Rule of the daemon, if any.
+    pub cause: Option<EventCause>,
+}
+
+impl Instigator {
+    /// A rule of the daemon, without a user's request.
+    pub const fn rule(cause: EventCause) -> Self {
+        Self { actor: None, cause: Some(cause) }
+    }
+
+    /// A user's request, which the daemon carries out by a rule.
+    pub const fn request(actor: Actor, cause: EventCause) -> Self {
+        Self { actor: Some(actor), cause: Some(cause) }
+    }
+}
+
 /// An event that has no place in the history yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
@@ -327,7 +348,7 @@ impl Happening {
         Self { cause: Some(cause), ..self }
     }
 
-    /// Adds its origin.
+    /// Adds the user or the rule that it is due to.
     #[must_use]
     pub fn due_to(self, Instigator { actor, cause }: Instigator) -> Self {
         Self { actor, cause, ..self }

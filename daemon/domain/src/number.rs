@@ -1,6 +1,6 @@
 //! Numbers with a meaning of their own, which no other number is taken for.
 
-/// Defines a number as a type: documentation, name, number type, and `Display` if it is shown as that number.
+/// Defines a number as a type: documentation, name, number type, and `Display` if it is shown so.
 macro_rules! number {
     ($(#[$about:meta])* $name:ident($of:ty) $(, $shown:ident)?) => {
         $(#[$about])*

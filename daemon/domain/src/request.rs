@@ -187,7 +187,7 @@ pub struct SliceRequest {
 }
 
 impl SliceRequest {
-    /// Request for a share of GPUs that the daemon chooses, with all else as for one who asks for no more.
+    /// Request for a share of GPUs that the daemon chooses, with the defaults for all else.
     pub const fn of(share: Share) -> Self {
         Self {
             name: None,

@@ -140,9 +140,9 @@ impl Rotation {
         due
     }
 
-    /// Time to the earliest return of each slice that waits for its stay, if nobody else leaves or comes meanwhile.
+    /// Time to the earliest return of each slice that waits for its stay.
     ///
-    /// The rest of the stay that ends first, and a stay of each that comes before.
+    /// The rest of the stay that ends first, and a stay of each slice that comes before.
     pub fn returns(&self, now: Duration, slices: &[RotatingSlice]) -> BTreeMap<SliceName, Duration> {
         let order = |slice: &RotatingSlice| {
             let times = self.of(&slice.name);

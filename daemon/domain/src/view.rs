@@ -269,10 +269,10 @@ pub struct SliceView {
     /// Stage of its absence from its GPUs; `None` while it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked: Option<Park>,
-    /// Time to the earliest return of a rotating slice that is wanted, in milliseconds, if it is away by its turn.
+    /// Time to the earliest return of a rotating slice that is wanted and away, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns_in_ms: Option<u64>,
-    /// Reason for which it does not return though a call of its programs waits for that, as a sentence.
+    /// Reason for which it does not return while a call of its programs waits, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cannot_return: Option<String>,
 }

@@ -55,7 +55,9 @@ macro_rules! word {
     };
 }
 
-/// Converts a type to its text and back, as serde does by `try_from` and `into`: the type and the error of parsing.
+/// Converts a type to its text and back, as serde does by `try_from` and `into`.
+///
+/// The arguments are the type and the error of parsing.
 macro_rules! as_text {
     ($name:ident, $error:ty) => {
         impl TryFrom<alloc::string::String> for $name {
@@ -81,7 +83,7 @@ pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Tests if the text is a DNS name of at most this many bytes: one [`is_part`] or several with points between them.
+/// Tests if the text is a DNS name of at most this many bytes: parts, [`is_part`], joined by points.
 pub fn is_subdomain(text: &str, longest: usize) -> bool {
     text.len() <= longest && text.split('.').all(is_part)
 }

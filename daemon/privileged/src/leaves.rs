@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Leaves of the program of this name below a cgroup, relative to it; those of other daemons have another name.
+/// Paths of the leaves of this name below a cgroup, relative to it.
 pub(crate) fn below(root: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::new()];

@@ -1,4 +1,4 @@
-//! Unix sockets of the kubelet and its plugins: calls, listeners with their servers, and identity of socket files.
+//! Unix sockets of the kubelet and its plugins: calls, servers, and identity of socket files.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -71,7 +71,7 @@ pub enum ShareReply {
     Away,
 }
 
-/// What a charge gives, or its refusal.
+/// Result of a charge, or its refusal.
 pub(crate) type Charged<T> = Result<T, ChargeRefused>;
 
 /// Error of a refused charge; the program receives CUDA_ERROR_OUT_OF_MEMORY.

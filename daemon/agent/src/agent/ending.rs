@@ -250,7 +250,7 @@ impl Agent {
     }
 }
 
-/// Processes of a slice that is to leave its GPUs: those that were sent SIGTERM, and those that were killed.
+/// Processes of a slice that is to leave its GPUs: sent SIGTERM, and killed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Farewell {
     pub(super) asked: BTreeSet<ProcessId>,

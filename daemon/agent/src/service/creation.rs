@@ -11,7 +11,7 @@ use tranche_domain::slice::Slice;
 use crate::access::Caller;
 use crate::agent::Agent;
 use crate::failure::{RequestFailure, Requested};
-use crate::queue::Awaited;
+use crate::queue::QueuedAct;
 
 use super::waiting::InLine;
 
@@ -31,7 +31,7 @@ pub(super) async fn create(
     };
     let begun = Instant::now();
     let mut room = agent.room.subscribe();
-    let place = InLine::join(agent, Awaited::Creation(wanted.clone().into()), caller)?;
+    let place = InLine::join(agent, QueuedAct::Creation(wanted.clone().into()), caller)?;
     let pid = caller.process()?.pid;
     tracing::info!(share = %wanted.share, %pid, %refusal, "waits for room");
     let mut last = refusal;

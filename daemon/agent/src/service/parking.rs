@@ -10,7 +10,7 @@ use crate::access::Caller;
 use crate::agent::Agent;
 use crate::failure::{RequestFailure, Requested};
 use crate::parking::ParkFailure;
-use crate::queue::Awaited;
+use crate::queue::QueuedAct;
 
 use super::waiting::InLine;
 
@@ -37,7 +37,7 @@ pub(super) async fn unpark(
     };
     let begun = Instant::now();
     let mut room = agent.room.subscribe();
-    let place = InLine::join(agent, Awaited::Return(name.clone()), caller)?;
+    let place = InLine::join(agent, QueuedAct::Return(name.clone()), caller)?;
     tracing::info!(slice = %name, refusal = %last, "waits for its return");
     loop {
         // Checked after subscribing, so room that appears in between is not missed.
@@ -70,7 +70,9 @@ async fn unpark_now(agent: &Arc<Agent>, name: &SliceName, caller: &Caller) -> Re
     tokio::task::spawn_blocking(move || agent.unpark(&name, &caller)).await?
 }
 
-/// Tests if the same request can succeed later: others have the room, the GPU is cordoned, or another request moves the slice.
+/// Tests if the same request can succeed later.
+///
+/// Others have the room, a GPU is cordoned, or another request moves the slice.
 const fn may_pass(failure: &RequestFailure) -> bool {
     match failure {
         RequestFailure::Refused(refusal) => refusal.may_pass(),

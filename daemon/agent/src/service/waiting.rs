@@ -5,7 +5,7 @@ use tranche_linux::clock::now_unix_ms;
 use crate::access::Caller;
 use crate::agent::Agent;
 use crate::failure::Requested;
-use crate::queue::{Awaited, QueueTicket, Waiter};
+use crate::queue::{QueueTicket, QueuedAct, Waiter};
 
 /// Entry in the admission queue, removed when dropped.
 pub(super) struct InLine<'a> {
@@ -14,11 +14,11 @@ pub(super) struct InLine<'a> {
 }
 
 impl<'a> InLine<'a> {
-    pub(super) fn join(agent: &'a Agent, awaited: Awaited, caller: &Caller) -> Requested<Self> {
+    pub(super) fn join(agent: &'a Agent, act: QueuedAct, caller: &Caller) -> Requested<Self> {
         let waiter = Waiter { requester: caller.requester(), pid: caller.process()?.pid };
         let mut core = agent.core();
         agent.gate.permit_to_wait(caller, core.waiting.count_of(caller.uid))?;
-        let ticket = core.waiting.join(awaited, waiter, now_unix_ms());
+        let ticket = core.waiting.join(act, waiter, now_unix_ms());
         drop(core);
         agent.demand_changed();
         Ok(Self { agent, ticket })

@@ -1,6 +1,6 @@
 //! Requests that wait, and are repeated when the daemon is restarted meanwhile.
 //!
-//! Law: a request is carried out once. Before it is repeated, the daemon is asked for what its predecessor did.
+//! Law: a request is carried out once. Before it is repeated, the state of the node shows whether it was.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -84,7 +84,7 @@ impl<'a> Creation<'a> {
         Ok(Self { request, begun_unix_ms, before })
     }
 
-    /// The slice, if the request was carried out; an error if that cannot be told.
+    /// The slice, if the request was carried out; an error if that is not known.
     fn outcome(&self, slices: Vec<SliceView>) -> Result<Option<SliceView>, Failure> {
         let uid = geteuid().as_raw();
         let may_be_it = |slice: &SliceView| {

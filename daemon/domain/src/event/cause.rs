@@ -5,8 +5,6 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Actor;
-
 /// Defines the causes, each with its stable name.
 macro_rules! causes {
     ($($(#[$about:meta])* $cause:ident = $word:literal;)*) => {
@@ -77,26 +75,5 @@ impl fmt::Display for EventCause {
 impl From<EventCause> for String {
     fn from(cause: EventCause) -> Self {
         cause.as_str().to_string()
-    }
-}
-
-/// Origin of an act: the user who requested it, the rule that demanded it, or both.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instigator {
-    /// User and process that requested it, if any.
-    pub actor: Option<Actor>,
-    /// Rule of the daemon, if any.
-    pub cause: Option<EventCause>,
-}
-
-impl Instigator {
-    /// A rule of the daemon, without a user's request.
-    pub const fn rule(cause: EventCause) -> Self {
-        Self { actor: None, cause: Some(cause) }
-    }
-
-    /// A user's request, which the daemon carries out by a rule.
-    pub const fn request(actor: Actor, cause: EventCause) -> Self {
-        Self { actor: Some(actor), cause: Some(cause) }
     }
 }

@@ -78,7 +78,7 @@ pub(crate) unsafe fn create_mipmapped(
     shape: *const Array3d<usize>,
     levels: u32,
 ) -> c_int {
-    // SAFETY: as for `create`.
+    // SAFETY: both are null or valid by the hook's contract; the array that is destroyed was just made, as in `create`.
     unsafe { made(array, real, shape, levels, |made| _ = driver::cuMipmappedArrayDestroy(made)) }
 }
 

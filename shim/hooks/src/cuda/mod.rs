@@ -1,4 +1,4 @@
-//! Governed functions of `libcuda.so.1`: each receives the real function or a call of it, then arguments.
+//! Governed functions of `libcuda.so.1`: each receives the real function, or a call of it, first.
 //!
 //! Contract of every hook, to which its SAFETY comments refer: a program calls it as it would call the driver's
 //! function of that name. So pointer arguments are valid as the driver documents them, and may be passed to `real`,

@@ -112,8 +112,9 @@ fn need(form: LoadForm, handle: u64) -> c_int {
     code(with_reclaim(&ledger, needed))
 }
 
-/// Charges deferred code before handles of its functions are returned, or the module of a library: later look-ups
-/// name the module alone.
+/// Charges deferred code before handles of its functions, or the module of a library, are returned.
+///
+/// Later look-ups name that module alone.
 pub(crate) fn find(real: impl FnOnce() -> c_int, form: LoadForm, handle: u64) -> c_int {
     match need(form, handle) {
         SUCCESS => real(),

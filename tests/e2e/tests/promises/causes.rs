@@ -1,4 +1,4 @@
-//! Events name the rule by which the daemon ended or parked something, and a drain signals each process once.
+//! Events name the rule of each act of the daemon, and a drain signals each process once.
 
 use std::fs;
 use std::path::Path;

@@ -129,7 +129,7 @@ fn libraries_run_nothing_at_load_and_bind_symbolically() {
 #[test]
 fn the_shim_has_a_name_of_its_own() {
     // With the name libcuda.so.1, the real library would never be loaded.
-    // The libraries of releases with different versions of shared memory are told apart by it.
+    // The libraries of releases with different versions of shared memory differ in it.
     let expected = format!("libtranche_preload.so.{}", tranche_shm::ABI);
     assert_eq!(shim().soname, Some(expected));
 }

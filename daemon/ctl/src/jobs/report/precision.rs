@@ -2,7 +2,7 @@
 //!
 //! Law: an amount is shown as zero only if it is zero, and a total is the sum of the amounts as they are shown.
 
-/// Amount of GPU time in thousandths of a GPU times milliseconds, which are microseconds of a whole GPU.
+/// Amount of GPU time in microseconds of a whole GPU.
 pub(super) type GpuMicros = u64;
 
 /// Unit of all amounts of a report.
@@ -25,7 +25,7 @@ const DECIMALS: u32 = 2;
 const MOST_DECIMALS: u32 = 4;
 
 impl Precision {
-    /// The largest unit of which the largest amount is one at least, with as many decimals as the smallest amount needs.
+    /// Unit by the largest amount, and decimals by the smallest.
     pub(super) fn of(amounts: impl Iterator<Item = GpuMicros> + Clone) -> Self {
         let largest = amounts.clone().max().unwrap_or_default();
         let unit = match largest {
