@@ -56,11 +56,10 @@ pub(crate) fn hostile() -> Overview {
             user: name(),
             project: None,
             milligpus: 500,
-            parked: false,
             age_ms: 86_400_000,
-            use_percent: None,
             idle_ms: Some(720_000),
             gpus: vec![1],
+            ..SliceRow::default()
         }],
         gpus: vec![gpu(0), GpuRow { closed: Some(name()), foreign: 2, ..gpu(1) }],
         allocation: Some(Allocation {
@@ -118,8 +117,8 @@ pub(crate) fn large() -> Overview {
         project: Some(project(number)),
         user: "user07".into(),
         milligpus: 250,
-        parked: false,
         idle_ms: Some(720_000),
+        ..PartRow::default()
     };
     let gpu = |index: u32| GpuRow {
         parts: (0..4).map(part).collect(),
@@ -136,10 +135,9 @@ pub(crate) fn large() -> Overview {
         project: Some(project(number)),
         name: format!("train-bert-large-{number:04}"),
         user: Some("user07".into()),
-        share: "4".into(),
-        waiting_ms: 90_000,
         reason: "team-1 has its quota of 4 GPUs; 2 of 4 GPUs are free, and team-2's jobs are owed them first"
             .into(),
+        ..hostile().pending[0].clone()
     };
     let band = |number: usize| Band {
         project: project(number),
