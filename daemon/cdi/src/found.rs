@@ -15,6 +15,8 @@ const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
 
 /// Mount options of files for reading and executing.
 const BOUND: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
+/// Mount options of a tree of mounts, as a user namespace takes only whole ones.
+const TREE: [&str; 4] = ["ro", "nosuid", "nodev", "rbind"];
 /// Mount options of files that are also written.
 const WRITTEN: [&str; 5] = ["rw", "nosuid", "nodev", "noexec", "bind"];
 
@@ -38,7 +40,7 @@ pub struct NodeFindings {
     pub files: Vec<String>,
     /// The same, writable: the folder of the simulator.
     pub shared: Vec<String>,
-    /// Files and folders mounted at other paths: source and destination.
+    /// Files and folders mounted at other paths, with what is mounted below: source and destination.
     pub elsewhere: Vec<(String, String)>,
     /// Variables, as `NAME=value`.
     pub env: Vec<String>,
@@ -58,7 +60,7 @@ impl NodeFindings {
         let node = |path: &String| DeviceNode { path: path.clone(), ..DeviceNode::default() };
         let mut mounts: Vec<Mount> = self.files.iter().map(|file| bound(file, file.clone())).collect();
         mounts.extend(self.shared.iter().map(|file| written(file)));
-        mounts.extend(self.elsewhere.iter().map(|(file, place)| bound(file, place.clone())));
+        mounts.extend(self.elsewhere.iter().map(|(file, place)| with(&TREE, file, place.clone())));
         for library in &self.libraries {
             mounts.extend(places(library).map(|place| bound(&library.file, place)));
         }
@@ -77,12 +79,15 @@ fn places(library: &FoundLibrary) -> impl Iterator<Item = String> {
 
 /// A writable mount at the same path.
 fn written(file: &str) -> Mount {
-    let options = WRITTEN.map(str::to_owned).into();
-    Mount { options, ..bound(file, file.to_owned()) }
+    with(&WRITTEN, file, file.to_owned())
 }
 
 /// A read-only mount at this path.
 pub(crate) fn bound(file: &str, place: String) -> Mount {
-    let options = BOUND.map(str::to_owned).into();
+    with(&BOUND, file, place)
+}
+
+fn with(options: &[&str], file: &str, place: String) -> Mount {
+    let options = options.iter().map(|option| (*option).to_owned()).collect();
     Mount { host_path: file.to_owned(), container_path: place, options, ..Mount::default() }
 }
