@@ -209,8 +209,11 @@ fn idle_slice_is_parked_and_returns_at_its_next_call() {
             assert!(heard.is_ok(), "driver {driver}, {call}: {heard:?}");
         }
         assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum), "driver {driver}");
-        let woken = node.events().into_iter().filter(|event| event.kind == "slice-unparked").count();
-        assert_eq!(woken, 3, "driver {driver}");
+        // A call returns before the daemon has recorded why it could.
+        eventually(&format!("driver {driver}: three returns are recorded"), || {
+            let woken = node.events().into_iter().filter(|event| event.kind == "slice-unparked").count();
+            if woken == 3 { Ok(()) } else { Err(format!("{woken} are")) }
+        });
     }
 }
 

@@ -33,11 +33,25 @@ fn sections() -> Vec<(&'static str, Vec<Step<'static>>)> {
     sections.map(section).collect()
 }
 
+/// A command as a line of the session, which repeats it for up to ten seconds.
+///
+/// It ends once the output has what the page has: a person types slower than jobs are placed.
+fn line(step: &Step) -> String {
+    let holds = |words: &&str| format!("grep -qF -- '{}' ~/printed", words.replace('\'', r"'\''"));
+    let holds: Vec<String> = step.expected.iter().map(holds).collect();
+    let ends = if holds.is_empty() { "true".to_owned() } else { holds.join(" && ") };
+    format!(
+        "for _ in {{1..50}}; do {{ {}\n}} >~/printed 2>&1; status=$?; {ends} && break; sleep 0.2; done\n\
+         cat ~/printed; echo \"@@ $status\"\n",
+        step.command
+    )
+}
+
 /// Output of each command in a session of its own on a new simulated node.
 fn play(steps: &[Step]) -> Vec<(String, String)> {
     let home = tempfile::tempdir().expect("there is room");
     let shell = home.path().join("shell");
-    let each = steps.iter().map(|step| format!("{{ {}\n}} 2>&1\necho \"@@ $?\"\n", step.command));
+    let each = steps.iter().map(line);
     write_program(&shell, &format!("#!/bin/bash\n{}", each.collect::<String>()));
     let mut play = Command::new(Stage::find().command());
     play.arg("play").env("SHELL", &shell).env("HOME", home.path()).current_dir(home.path());
