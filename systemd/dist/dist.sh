@@ -45,6 +45,7 @@ packed() {
     image=yes
     command -v dpkg-deb >/dev/null || { skip "no image without apt-get and dpkg-deb, as its base is Debian's"; image=no; }
     IMAGE=$image python3 systemd/dist/pack.py "$root" "$out"
+    python3 systemd/dist/pack.py bounds "$out"
     cp "$root/usr/share/doc/tranche/sbom.cdx.json" "$out/sbom.cdx.json"
     cp "$root/usr/share/doc/tranche/THIRD-PARTY-LICENSES.txt" "$out/"
     (cd "$out" && sha256sum -- * >SHA256SUMS)

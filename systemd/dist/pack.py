@@ -2,6 +2,7 @@
 
     pack.py ROOT OUT     files of the installation below ROOT, packages into OUT
     pack.py base         only fetches what the image takes of Debian
+    pack.py bounds OUT   only holds packages of a release to their sizes
 
 Law: equal files give equal bytes. The order of entries, their owners, modes and times are set here, times to
 SOURCE_DATE_EPOCH. Compressed bytes also depend on zlib, so that two machines need the same one to get equal archives.
@@ -304,11 +305,22 @@ def tranche_layer(root):
     return tree.tar()
 
 
+def bounds(out):
+    for file in out.iterdir():
+        size = file.stat().st_size
+        limit = next((limit for end, limit in LIMITS.items() if file.name.endswith(end)), size)
+        if size > limit:
+            raise Failed(f"{file.name} has {size} bytes, and may have {limit}: `size -A` shows what grew")
+
+
 def main(arguments):
     if ARCH not in MACHINES:
         raise Failed(f"cannot pack for the machine {ARCH!r}: set ARCH to {' or '.join(MACHINES)}")
     if arguments == ["base"]:
         debian()
+        return
+    if len(arguments) == 2 and arguments[0] == "bounds":
+        bounds(pathlib.Path(arguments[1]))
         return
     if len(arguments) != 2:
         raise Failed("two folders are needed: the installation, and that of the packages")
@@ -316,9 +328,6 @@ def main(arguments):
     kinds = [archive, wheel, chart] + ([] if os.environ.get("IMAGE") == "no" else [image])
     for kind in kinds:
         name, data = kind(root)
-        limit = next((limit for end, limit in LIMITS.items() if name.endswith(end)), len(data))
-        if len(data) > limit:
-            raise Failed(f"{name} has {len(data)} bytes, and may have {limit}: `size -A` shows what grew")
         (out / name).write_bytes(data)
 
 
