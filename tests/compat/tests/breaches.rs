@@ -138,10 +138,10 @@ const ADDITIONS: &[Act] = &[
         "a field is added",
         |it| {
             let mut added = field(it, "Event", "pid").clone();
-            (added.name, added.number) = (Some("thread".into()), Some(10));
+            (added.name, added.number) = (Some("thread".into()), Some(1000));
             message(it, "Event").field.push(added);
         },
-        "message tranche.v1.Event 10 = optional uint32 thread",
+        "message tranche.v1.Event 1000 = optional uint32 thread",
     ),
     (
         "a method is added",
