@@ -4,7 +4,7 @@
 #   DESTDIR   what is put before every path     PREFIX, SYSCONFDIR   /usr and /etc, or elsewhere
 #   BUILT     where the programs are            SHIMS                where the libraries are
 #   THIRD_PARTY   where `make third-party` wrote licences and bill of materials
-#   RUN       what the programs are run by, where they are for another machine
+#   EMULATOR  command that starts the programs, where they are for another machine
 #
 # What was put and which folders were made stands in $PREFIX/lib/tranche/installed; that goes away again, and no more.
 set -eu
@@ -34,7 +34,7 @@ run() { # PROGRAM ARGUMENT...
     program=$BUILT/$1
     shift
     # shellcheck disable=SC2086 # a command with its options
-    ${RUN:-} "$program" "$@"
+    ${EMULATOR:-} "$program" "$@"
 }
 
 # A unit, or a drop-in, with the paths that it has here.

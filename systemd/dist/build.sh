@@ -67,12 +67,12 @@ export "AR_$(echo "$target" | tr - _)=$PWD/$tools/ar" ZIG_GLOBAL_CACHE_DIR="$PWD
 linker=cc
 if [ "$ARCH" != "$machine" ]; then
     linker=$ARCH-linux-gnu-gcc
-    RUN="qemu-$ARCH-static -L /usr/$ARCH-linux-gnu"
-    for need in "$linker:gcc-$(echo "$ARCH" | tr _ -)-linux-gnu" "${RUN%% *}:qemu-user-static"; do
+    EMULATOR="qemu-$ARCH-static -L /usr/$ARCH-linux-gnu"
+    for need in "$linker:gcc-$(echo "$ARCH" | tr _ -)-linux-gnu" "${EMULATOR%% *}:qemu-user-static"; do
         command -v "${need%%:*}" >/dev/null ||
             fail "cannot make a release for $ARCH on $machine without ${need%%:*} (Debian package ${need##*:})"
     done
-    export RUN "CARGO_TARGET_${name}_RUNNER=$RUN"
+    export EMULATOR "CARGO_TARGET_${name}_RUNNER=$EMULATOR"
 fi
 # What `make release` and `make deb` do otherwise for a release.
 export SHIM_ENV="env CARGO_TARGET_${name}_LINKER=$linker" DEB_GLIBC
