@@ -1,4 +1,7 @@
-"""Bare distributions in folders, also of another machine, which is emulated then: what a host has that was just installed, without a compiler and without Tranche."""
+"""Bare distributions in folders: what a host has that was just installed, without a compiler and without Tranche.
+
+Those of another machine than this one are emulated.
+"""
 
 import os
 import pathlib
@@ -73,7 +76,8 @@ def base(suite, machine):
     if not ready.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = tempfile.mkdtemp(dir=cache)
-        made = subprocess.run(["debootstrap", *([f"--arch={DEBIAN[machine]}"] if foreign else []), "--variant=minbase", f"--include={TOOLS}", suite, unfinished, mirror()],
+        options = [f"--arch={DEBIAN[machine]}", "--variant=minbase", f"--include={TOOLS}"]
+        made = subprocess.run(["debootstrap", *options, suite, unfinished, mirror()],
                               capture_output=True, text=True)
         if made.returncode:
             shutil.rmtree(unfinished)
