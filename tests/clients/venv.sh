@@ -30,6 +30,8 @@ flock 9
 if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "venv.sh: making $venv of $list (700 MB to 2.4 GB, minutes the first time)" >&2
     rm -rf "$venv"
+    free=$(df -Pk "$(dirname "$venv")" | awk 'NR == 2 { print int($4 / 1024) }')
+    [ "$free" -ge 3000 ] || fail "$(dirname "$venv") has $free MB free, and the packages of $list take up to 3000: make room"
     "$python" -m venv "$venv" >&2 || fail "$python -m venv $venv did not work"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" --requirement "$here/$list" >&2 ||
         fail "pip could not install $list: is the package index reachable?"
