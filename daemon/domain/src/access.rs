@@ -4,62 +4,32 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::id::SliceName;
+use crate::word::named;
 
-/// Operations that access control distinguishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Read the state of the node.
-    Look,
-    /// Creation of a slice.
-    Create,
-    /// Run a program in a slice.
-    Enter,
-    /// Set the pod that a slice belongs to.
-    Label,
-    /// Change a slice's size, limit or priority.
-    Resize,
-    /// Hold a slice's launches, or release them.
-    Freeze,
-    /// Move a slice's device memory to host memory, or back.
-    Park,
-    /// Delete a slice without processes.
-    Delete,
-    /// Delete a slice and kill its processes.
-    Kill,
-    /// Change the daemon itself, its GPUs or its projects.
-    Administer,
-}
-
-impl Verb {
-    /// All operations that need a permission.
-    pub const ALL: [Self; 10] = [
-        Self::Look,
-        Self::Create,
-        Self::Enter,
-        Self::Label,
-        Self::Resize,
-        Self::Freeze,
-        Self::Park,
-        Self::Delete,
-        Self::Kill,
-        Self::Administer,
-    ];
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Look => "look at",
-            Self::Create => "create",
-            Self::Enter => "enter",
-            Self::Label => "label",
-            Self::Resize => "resize",
-            Self::Freeze => "freeze or thaw",
-            Self::Park => "park or unpark",
-            Self::Delete => "delete",
-            Self::Kill => "kill the processes of",
-            Self::Administer => "administer",
-        })
+named! {
+    /// Operations that access control distinguishes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Verb {
+        /// Read the state of the node.
+        Look = "look at",
+        /// Creation of a slice.
+        Create = "create",
+        /// Run a program in a slice.
+        Enter = "enter",
+        /// Set the pod that a slice belongs to.
+        Label = "label",
+        /// Change a slice's size, limit or priority.
+        Resize = "resize",
+        /// Hold a slice's launches, or release them.
+        Freeze = "freeze or thaw",
+        /// Move a slice's device memory to host memory, or back.
+        Park = "park or unpark",
+        /// Delete a slice without processes.
+        Delete = "delete",
+        /// Delete a slice and kill its processes.
+        Kill = "kill the processes of",
+        /// Change the daemon itself, its GPUs or its projects.
+        Administer = "administer",
     }
 }
 

@@ -20,33 +20,19 @@ pub use throttle::{Throttle, ThrottleDecision};
 
 use crate::id::{GpuUuid, HostPid, SliceName};
 use crate::text::{LONGEST_NAME, visible_within};
+use crate::word::{extensible, named};
 
-/// Importance of an event to an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// An event of normal operation.
-    Info,
-    /// A rejected or improper action.
-    Warning,
-    /// A malfunction of a GPU, of the node or of the daemon.
-    Error,
-}
-
-impl Severity {
-    /// Name in JSON and on the command line, lowercase and stable.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+named! {
+    /// Importance of an event to an operator.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Severity {
+        /// An event of normal operation.
+        Info = "info",
+        /// A rejected or improper action.
+        Warning = "warning",
+        /// A malfunction of a GPU, of the node or of the daemon.
+        Error = "error",
     }
 }
 
@@ -59,47 +45,25 @@ impl FromStr for Severity {
     type Err = BadSeverity;
 
     fn from_str(text: &str) -> Result<Self, BadSeverity> {
-        let all = [Self::Info, Self::Warning, Self::Error];
-        all.into_iter().find(|one| one.as_str() == text).ok_or_else(|| BadSeverity(text.to_string()))
+        let found = Self::ALL.iter().find(|one| one.as_str() == text);
+        found.copied().ok_or_else(|| BadSeverity(text.to_string()))
     }
 }
 
 /// Defines the kinds, each with its stable name and severity.
 macro_rules! kinds {
     ($($(#[$about:meta])* $kind:ident = $word:literal, $severity:ident;)*) => {
-        /// Occurrence that an event reports, by its stable name.
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(from = "String", into = "String")]
-        pub enum EventKind {
-            $($(#[$about])* $kind,)*
-            /// A kind that another version defines.
-            Other(String),
+        extensible! {
+            /// Occurrence that an event reports, by its stable name.
+            pub enum EventKind { $($(#[$about])* $kind = $word,)* }
         }
 
         impl EventKind {
-            /// All kinds that this version defines.
-            pub const KNOWN: &[Self] = &[$(Self::$kind),*];
-
-            /// Name in JSON, metrics and filters, which never changes.
-            pub fn as_str(&self) -> &str {
-                match self {
-                    $(Self::$kind => $word,)*
-                    Self::Other(word) => word,
-                }
-            }
-
             /// Importance; unknown kinds count as warnings.
             pub const fn severity(&self) -> Severity {
                 match self {
                     $(Self::$kind => Severity::$severity,)*
                     Self::Other(_) => Severity::Warning,
-                }
-            }
-
-            fn known(word: &str) -> Option<Self> {
-                match word {
-                    $($word => Some(Self::$kind),)*
-                    _ => None,
                 }
             }
         }
@@ -203,24 +167,6 @@ kinds! {
     StateUnreadable = "state-unreadable", Error;
     /// Events could not be written to disk and exist in memory only.
     HistoryIncomplete = "history-incomplete", Warning;
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl From<String> for EventKind {
-    fn from(word: String) -> Self {
-        Self::known(&word).unwrap_or(Self::Other(word))
-    }
-}
-
-impl From<EventKind> for String {
-    fn from(kind: EventKind) -> Self {
-        kind.as_str().to_string()
-    }
 }
 
 impl FromStr for EventKind {

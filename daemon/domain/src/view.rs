@@ -17,24 +17,27 @@ use crate::park::{IdleTime, Park, ParkStage};
 use crate::pod::PodContainer;
 use crate::request::{ComputeMode, Share};
 use crate::units::{Bytes, Permille};
+use crate::word::named;
 
-/// Scheduling state of a slice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ComputeState {
-    /// The slice may launch, and does.
-    Running,
-    /// The slice has no work.
-    #[default]
-    NoWork,
-    /// Another slice with less use of its share has the GPU.
-    OverShare,
-    /// The slice has reached its compute limit.
-    LimitReached,
-    /// The slice is frozen.
-    Frozen,
-    /// A slice of higher priority has the GPU.
-    BehindPriority,
+named! {
+    /// Scheduling state of a slice.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ComputeState {
+        /// The slice may launch, and does.
+        Running = "running",
+        /// The slice has no work.
+        #[default]
+        NoWork = "no work",
+        /// Another slice with less use of its share has the GPU.
+        OverShare = "over its share",
+        /// The slice has reached its compute limit.
+        LimitReached = "limit reached",
+        /// The slice is frozen.
+        Frozen = "frozen",
+        /// A slice of higher priority has the GPU.
+        BehindPriority = "behind priority",
+    }
 }
 
 impl ComputeState {
@@ -48,19 +51,6 @@ impl ComputeState {
             Some(Why::Frozen) => (Self::Frozen, None),
             Some(Why::BehindPriority { slice }) => (Self::BehindPriority, Some(slice)),
         }
-    }
-}
-
-impl fmt::Display for ComputeState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Running => "running",
-            Self::NoWork => "no work",
-            Self::OverShare => "over its share",
-            Self::LimitReached => "limit reached",
-            Self::Frozen => "frozen",
-            Self::BehindPriority => "behind priority",
-        })
     }
 }
 

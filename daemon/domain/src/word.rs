@@ -76,7 +76,79 @@ macro_rules! as_text {
     };
 }
 
-pub(crate) use {as_text, word};
+/// Defines an enumeration whose members each have a name: `ALL` of them, `as_str` and `Display`.
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $member:ident = $text:literal,)* }) => {
+        $(#[$about])*
+        pub enum $name { $($(#[$doc])* $member,)* }
+
+        impl $name {
+            /// Every member, in the order of their definition.
+            pub const ALL: &[Self] = &[$(Self::$member),*];
+
+            /// Name in lists and messages, which never changes.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$member => $text,)* }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+/// Defines an enumeration of stable names that other versions may extend, with serde's conversions to text and back.
+macro_rules! extensible {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $member:ident = $text:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(from = "alloc::string::String", into = "alloc::string::String")]
+        pub enum $name {
+            $($(#[$doc])* $member,)*
+            /// A name that another version defines.
+            Other(alloc::string::String),
+        }
+
+        impl $name {
+            /// All that this version defines.
+            pub const KNOWN: &[Self] = &[$(Self::$member),*];
+
+            /// Name in JSON, metrics and filters, which never changes.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$member => $text,)*
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl From<alloc::string::String> for $name {
+            fn from(text: alloc::string::String) -> Self {
+                match text.as_str() {
+                    $($text => Self::$member,)*
+                    _ => Self::Other(text),
+                }
+            }
+        }
+
+        impl From<$name> for alloc::string::String {
+            fn from(name: $name) -> Self {
+                name.as_str().into()
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+pub(crate) use {as_text, extensible, named, word};
 
 /// Tests if the text is a DNS label: [`is_part`] and at most 63 bytes.
 pub(crate) fn is_label(text: &str) -> bool {

@@ -1,7 +1,6 @@
 //! Terms of slices, observations of them, and leases.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,28 +9,20 @@ use crate::compute::priority::Priority;
 use crate::compute::time::{Instant, Nanos};
 use crate::id::{GpuUuid, SliceName};
 use crate::units::Permille;
-use crate::word::{is_label, word};
+use crate::word::{is_label, named, word};
 
-/// Bound on a slice's compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ComputeMode {
-    /// At least the request; idle time is shared.
-    #[default]
-    Fair,
-    /// Exactly the request at most.
-    Strict,
-    /// Time that no other slice uses.
-    BestEffort,
-}
-
-impl fmt::Display for ComputeMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Fair => "fair",
-            Self::Strict => "strict",
-            Self::BestEffort => "best-effort",
-        })
+named! {
+    /// Bound on a slice's compute.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ComputeMode {
+        /// At least the request; idle time is shared.
+        #[default]
+        Fair = "fair",
+        /// Exactly the request at most.
+        Strict = "strict",
+        /// Time that no other slice uses.
+        BestEffort = "best-effort",
     }
 }
 

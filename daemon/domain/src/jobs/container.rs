@@ -10,7 +10,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
-use crate::word::word;
+use crate::word::{named, word};
 
 word! {
     /// Name of a container image: repository, with or without registry, tag and digest.
@@ -176,46 +176,29 @@ impl fmt::Display for PublishedPort {
     }
 }
 
-/// Condition for pulling an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PullPolicy {
-    /// Each start pulls the image.
-    Always,
-    /// A start pulls it if it is not on the node.
-    #[default]
-    Missing,
-    /// The image has to be on the node.
-    Never,
-    /// A start pulls it if the registry has a newer one.
-    Newer,
+named! {
+    /// Condition for pulling an image.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PullPolicy {
+        /// Each start pulls the image.
+        Always = "always",
+        /// A start pulls it if it is not on the node.
+        #[default]
+        Missing = "missing",
+        /// The image has to be on the node.
+        Never = "never",
+        /// A start pulls it if the registry has a newer one.
+        Newer = "newer",
+    }
 }
 
 impl FromStr for PullPolicy {
     type Err = BadContainer;
 
     fn from_str(text: &str) -> Result<Self, BadContainer> {
-        let all = [Self::Always, Self::Missing, Self::Never, Self::Newer];
-        let found = all.into_iter().find(|policy| policy.as_str() == text);
-        found.ok_or_else(|| BadContainer::Pull(text.to_owned()))
-    }
-}
-
-impl PullPolicy {
-    /// The policy as podman's `--pull` takes it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Missing => "missing",
-            Self::Never => "never",
-            Self::Newer => "newer",
-        }
-    }
-}
-
-impl fmt::Display for PullPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        let found = Self::ALL.iter().find(|policy| policy.as_str() == text);
+        found.copied().ok_or_else(|| BadContainer::Pull(text.to_owned()))
     }
 }
 

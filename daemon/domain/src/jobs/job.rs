@@ -2,7 +2,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::fmt;
 use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +15,7 @@ use crate::compute::{GangName, Latency, Priority};
 use crate::id::GpuUuid;
 use crate::request::Share;
 use crate::units::{Bytes, Permille};
+use crate::word::named;
 
 /// Id of a job; ids ascend in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,22 +31,15 @@ pub struct MemberId {
     pub index: u32,
 }
 
-/// Purpose of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobKind {
-    /// Batch work, which can be stopped and restarted.
-    Training,
-    /// Work with a user in front of it, such as a notebook.
-    Interactive,
-}
-
-impl fmt::Display for JobKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Training => "training",
-            Self::Interactive => "interactive",
-        })
+named! {
+    /// Purpose of a job.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum JobKind {
+        /// Batch work, which can be stopped and restarted.
+        Training = "training",
+        /// Work with a user in front of it, such as a notebook.
+        Interactive = "interactive",
     }
 }
 

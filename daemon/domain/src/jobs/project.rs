@@ -12,6 +12,7 @@ use super::amount::MilliGpus;
 use super::job::{JobId, JobKind, JobShape};
 use super::name::{JobName, ProjectName};
 use crate::compute::Priority;
+use crate::word::named;
 
 /// Quota, limits and members of a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,29 +41,20 @@ pub struct Project {
     pub members: BTreeSet<u32>,
 }
 
-/// Consequence for a project's jobs and slices that count as idle. Each includes the report in lists, metrics and events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IdlePolicy {
-    /// None beside the report.
-    #[default]
-    Report,
-    /// A note for the operator.
-    Alert,
-    /// They are beyond the quota before all others of the project, and are preempted before others.
-    PreemptFirst,
-    /// Jobs fail, and slices are ended.
-    End,
-}
-
-impl core::fmt::Display for IdlePolicy {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(match self {
-            Self::Report => "report",
-            Self::Alert => "alert",
-            Self::PreemptFirst => "preempt-first",
-            Self::End => "end",
-        })
+named! {
+    /// Consequence for a project's jobs and slices that count as idle. Each includes the report in lists, metrics and events.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum IdlePolicy {
+        /// None beside the report.
+        #[default]
+        Report = "report",
+        /// A note for the operator.
+        Alert = "alert",
+        /// They are beyond the quota before all others of the project, and are preempted before others.
+        PreemptFirst = "preempt-first",
+        /// Jobs fail, and slices are ended.
+        End = "end",
     }
 }
 

@@ -3,7 +3,6 @@
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
@@ -16,6 +15,7 @@ use super::job::{JobKind, JobSpec};
 use super::name::JobName;
 use super::project::{Affinity, IdlePolicy, Project};
 use super::ticket::id::TicketId;
+use crate::word::named;
 
 /// Job of one user, with all that its start needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,18 +76,20 @@ impl TerminationPolicy {
     pub const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 }
 
-/// Signal that announces termination to a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Warning {
-    /// Hang-up, 1.
-    Hup,
-    /// Interrupt, 2.
-    Int,
-    /// SIGUSR1.
-    Usr1,
-    /// SIGUSR2.
-    Usr2,
+named! {
+    /// Signal that announces termination to a program.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Warning {
+        /// Hang-up, 1.
+        Hup = "SIGHUP",
+        /// Interrupt, 2.
+        Int = "SIGINT",
+        /// SIGUSR1.
+        Usr1 = "SIGUSR1",
+        /// SIGUSR2.
+        Usr2 = "SIGUSR2",
+    }
 }
 
 /// Error for a text that names no such signal.
@@ -106,17 +108,6 @@ impl FromStr for Warning {
             "USR1" => Self::Usr1,
             "USR2" => Self::Usr2,
             _ => return Err(BadWarning(text.to_string())),
-        })
-    }
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Hup => "SIGHUP",
-            Self::Int => "SIGINT",
-            Self::Usr1 => "SIGUSR1",
-            Self::Usr2 => "SIGUSR2",
         })
     }
 }

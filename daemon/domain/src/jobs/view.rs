@@ -2,7 +2,6 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::Serialize;
 
@@ -16,26 +15,29 @@ use super::service::ServiceSpec;
 use crate::compute::Latency;
 use crate::id::{HostPid, SliceName};
 use crate::units::{Bytes, Permille};
+use crate::word::named;
 
-/// State of a job or of one of its members.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobState {
-    /// Queued, or waiting for its GPUs to empty.
-    #[default]
-    Pending,
-    /// Bound to GPUs; its slice and process are being created.
-    Creating,
-    /// Its program runs, for a job that of a member.
-    Running,
-    /// Signalled to terminate, or being parked.
-    Stopping,
-    /// Its device memory lies in host memory; it continues where it was.
-    Parked,
-    /// Ended with status 0, for a job every member.
-    Succeeded,
-    /// Ended otherwise, without a retry left.
-    Failed,
+named! {
+    /// State of a job or of one of its members.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum JobState {
+        /// Queued, or waiting for its GPUs to empty.
+        #[default]
+        Pending = "Pending",
+        /// Bound to GPUs; its slice and process are being created.
+        Creating = "Creating",
+        /// Its program runs, for a job that of a member.
+        Running = "Running",
+        /// Signalled to terminate, or being parked.
+        Stopping = "Stopping",
+        /// Its device memory lies in host memory; it continues where it was.
+        Parked = "Parked",
+        /// Ended with status 0, for a job every member.
+        Succeeded = "Succeeded",
+        /// Ended otherwise, without a retry left.
+        Failed = "Failed",
+    }
 }
 
 impl JobState {
@@ -60,20 +62,6 @@ impl JobState {
     /// Tests if the state never changes again.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
-    }
-}
-
-impl fmt::Display for JobState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pending => "Pending",
-            Self::Creating => "Creating",
-            Self::Running => "Running",
-            Self::Stopping => "Stopping",
-            Self::Parked => "Parked",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        })
     }
 }
 
