@@ -9,13 +9,13 @@ const SECOND: u64 = 1_000_000_000;
 /// GPU time of the last second by tenths and of the last minute by seconds.
 #[derive(Clone, Debug)]
 pub(super) struct UseHistory {
-    tenths: Ring<10>,
-    seconds: Ring<60>,
+    tenths: Ring<10, { SECOND / 10 }>,
+    seconds: Ring<60, SECOND>,
 }
 
 impl UseHistory {
     pub(super) const fn new() -> Self {
-        Self { tenths: Ring::new(SECOND / 10), seconds: Ring::new(SECOND) }
+        Self { tenths: Ring::new(), seconds: Ring::new() }
     }
 
     /// Adds use between two moments, the first of which is not before the end of the last addition.
@@ -32,30 +32,34 @@ impl UseHistory {
     }
 }
 
-/// The last `N` whole buckets and the one that is being filled.
+/// The last `N` whole buckets of `GRAIN` nanoseconds and the one that is being filled.
 #[derive(Clone, Debug)]
-struct Ring<const N: usize> {
-    grain: u64,
+struct Ring<const N: usize, const GRAIN: u64> {
     /// Number of the bucket that is being filled.
     at: u64,
     filling: u64,
     full: [u64; N],
 }
 
-impl<const N: usize> Ring<N> {
-    const fn new(grain: u64) -> Self {
-        Self { grain, at: 0, filling: 0, full: [0; N] }
+impl<const N: usize, const GRAIN: u64> Ring<N, GRAIN> {
+    const fn new() -> Self {
+        Self { at: 0, filling: 0, full: [0; N] }
     }
 
     /// Each bucket gets its part: one long interval would overfill the last one.
     fn add(&mut self, from: Instant, to: Instant, used: Nanos) {
+        let (first, last) = (from.nanos() / GRAIN, to.nanos() / GRAIN);
+        if first == last {
+            self.turn_to(last);
+            self.filling = self.filling.saturating_add(used.get());
+            return;
+        }
         let length = to.since(from);
         let until = |moment: u64| used.scaled(Instant::from_nanos(moment).since(from).get(), length.get());
-        let last = to.nanos() / self.grain;
-        let first = (from.nanos() / self.grain).max(last.saturating_sub(N as u64));
+        let first = first.max(last.saturating_sub(N as u64));
         for bucket in first..=last {
-            let begin = (bucket * self.grain).max(from.nanos());
-            let end = (bucket * self.grain).saturating_add(self.grain).min(to.nanos());
+            let begin = (bucket * GRAIN).max(from.nanos());
+            let end = (bucket * GRAIN).saturating_add(GRAIN).min(to.nanos());
             self.turn_to(bucket);
             self.filling = self.filling.saturating_add((until(end) - until(begin)).get());
         }
@@ -78,9 +82,9 @@ impl<const N: usize> Ring<N> {
 
     fn share(&self, now: Instant) -> Permille {
         let mut still = self.clone();
-        still.turn_to(now.nanos() / self.grain);
+        still.turn_to(now.nanos() / GRAIN);
         let used: u64 = still.full.iter().sum();
-        let share = used.saturating_mul(1000) / (self.grain * N as u64);
+        let share = used.saturating_mul(1000) / (GRAIN * N as u64);
         Permille::try_from(u32::try_from(share).unwrap_or(1000).min(1000)).unwrap_or(Permille::WHOLE)
     }
 }

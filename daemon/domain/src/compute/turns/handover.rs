@@ -48,7 +48,7 @@ impl Round<'_> {
                     Begin::Unknown => Begin::Unknown,
                 };
                 // What is used from then on is charged by another decision, though none is needed for the opening.
-                self.look_in(if last { wait } else { wait.scaled(1, 2) });
+                self.look_in(if last { wait } else { wait.scaled(3, 4) });
             }
         }
         begin

@@ -303,11 +303,14 @@ impl Round<'_> {
                 self.look_in(self.now.since(member.closed_at).scaled(1, 16).max(UNKNOWN));
             } else {
                 let overdue = self.now.since(member.ends.max(member.closed_at));
-                let left = member.ends.since(self.now).max(overdue.scaled(1, 16));
+                let left = match overdue {
+                    Nanos::ZERO => member.ends.since(self.now),
+                    late => late.scaled(1, 8).max(GLANCE + GLANCE),
+                };
                 let last = member.seen.outstanding <= member.seen.kernel.max(self.rules.overlap);
                 // Long ones may well take less than estimated.
                 let step = member.seen.kernel.scaled(1, 8).max(MOMENT);
-                self.look_in(if last { left.min(step) } else { left.scaled(1, 2) });
+                self.look_in(if last { left.min(step) } else { left.scaled(3, 4) });
             }
         }
     }
