@@ -285,7 +285,7 @@ impl Arbiter {
         }
         self.charged = now;
         self.slices.iter_mut().for_each(|(_, member)| member.take_busy(passed));
-        self.gpus.iter_mut().for_each(|gpu| gpu.charge(passed, &mut self.slices));
+        self.gpus.iter_mut().for_each(|gpu| gpu.charge(now, passed, &mut self.slices, &self.rules));
         for at in 0..self.slices.len() {
             let mut beside = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
             let hidden = beside.any(|other| other.hides);

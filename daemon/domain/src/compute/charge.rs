@@ -9,17 +9,24 @@ pub(super) struct Use {
     pub(super) busy: Nanos,
     /// Time that it has before those beside it, as its work began first. What it had so is deducted.
     pub(super) first: Nanos,
+    /// Time since its work should have ended. While others were busy, they ran, and only its marker waited for them.
+    pub(super) late: Nanos,
     /// Part of the time that is charged to it.
     pub(super) charged: Nanos,
 }
 
 /// Turns busy times of several slices within `passed` into charges.
 ///
-/// Where their sum is more than `passed` they were busy at once. Each has its `first` before the others, and all share alike
-/// in the rest of the time that was counted twice.
+/// Where their sum is more than `passed` they were busy at once. What is `late` gives way to the others; then each has its
+/// `first` before them, and all share alike in the rest of the time that was counted twice.
 pub(super) fn split(passed: Nanos, uses: &mut [Use]) {
     uses.iter_mut().for_each(|own| own.busy = own.busy.min(passed));
-    let excess = busy(uses) - passed;
+    let mut excess = busy(uses) - passed;
+    for own in uses.iter_mut() {
+        let less = own.late.min(own.busy).min(excess);
+        own.busy = own.busy - less;
+        excess = excess - less;
+    }
     let mut left = passed;
     for own in uses.iter_mut().filter(|_| excess > Nanos::ZERO) {
         own.charged = own.busy.min(own.first).min(left);
@@ -56,11 +63,26 @@ fn busy(uses: &[Use]) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn ms(times: &[u64]) -> Vec<Nanos> {
         times.iter().copied().map(Nanos::millis).collect()
+    }
+
+    #[test]
+    fn work_that_should_have_ended_gives_way_to_that_of_others() {
+        let late =
+            |busy, late| Use { busy: Nanos::millis(busy), late: Nanos::millis(late), ..Use::default() };
+        let charged = |mut uses: Vec<Use>| {
+            split(Nanos::millis(10), &mut uses);
+            uses.into_iter().map(|own| own.charged).collect::<Vec<_>>()
+        };
+        assert_eq!(charged(vec![late(10, 8), late(10, 0)]), ms(&[1, 9]));
+        assert_eq!(charged(vec![late(10, 8), late(4, 0)]), ms(&[6, 4]));
+        // Alone it is charged all the same.
+        assert_eq!(charged(vec![late(10, 8), late(0, 0)]), ms(&[10, 0]));
     }
 
     /// Charges, and what is left to each that it has first.
@@ -90,28 +112,36 @@ mod tests {
         assert_eq!(split_of(Nanos::millis(10), &ms(&[3, 0]), &ms(&[5])), (ms(&[3, 0]), ms(&[5, 0])));
     }
 
+    fn any_uses(count: core::ops::Range<usize>) -> impl Strategy<Value = Vec<Use>> {
+        let times = (0u64..1_000_000, 0u64..2_000_000, 0u64..2_000_000);
+        let one = times.prop_map(|(busy, first, late)| {
+            let [busy, first, late] = [busy, first, late].map(Nanos::new);
+            Use { busy, first, late, charged: Nanos::ZERO }
+        });
+        prop::collection::vec(one, count)
+    }
+
     proptest! {
         #[test]
         fn none_is_charged_for_more_than_passed_or_than_it_was_busy(
             passed in 0u64..1_000_000,
-            uses in prop::collection::vec((0u64..1_000_000, 0u64..2_000_000), 0..9),
+            mut uses in any_uses(0..9),
         ) {
-            let (busy, first): (Vec<Nanos>, Vec<Nanos>) =
-                uses.into_iter().map(|(busy, first)| (Nanos::new(busy), Nanos::new(first))).unzip();
-            let charged = split_of(Nanos::new(passed), &busy, &first).0;
-            prop_assert!(charged.iter().copied().sum::<Nanos>() <= Nanos::new(passed));
-            prop_assert!(charged.iter().zip(&busy).all(|(charged, busy)| charged <= busy));
+            let busy: Vec<Nanos> = uses.iter().map(|own| own.busy).collect();
+            split(Nanos::new(passed), &mut uses);
+            prop_assert!(uses.iter().map(|own| own.charged).sum::<Nanos>() <= Nanos::new(passed));
+            prop_assert!(uses.iter().zip(&busy).all(|(own, busy)| own.charged <= *busy));
         }
 
         #[test]
         fn at_most_a_nanosecond_each_is_lost_where_the_gpu_was_never_idle(
             passed in 100u64..1_000_000,
-            uses in prop::collection::vec((0u64..1_000_000, 0u64..2_000_000), 1..9),
+            mut uses in any_uses(1..9),
         ) {
             let whole = Nanos::new(passed);
-            let first: Vec<Nanos> = uses.iter().map(|(_, first)| Nanos::new(*first)).collect();
-            let busy: Vec<Nanos> = uses.iter().map(|(busy, _)| Nanos::new(*busy)).chain([whole]).collect();
-            let sum = split_of(whole, &busy, &first).0.into_iter().sum::<Nanos>();
+            uses.push(Use { busy: whole, ..Use::default() });
+            split(whole, &mut uses);
+            let sum = uses.iter().map(|own| own.charged).sum::<Nanos>();
             prop_assert!(whole - sum <= Nanos::new(100), "{} of {}", sum, whole);
         }
     }

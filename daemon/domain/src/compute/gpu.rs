@@ -77,11 +77,11 @@ impl ScheduledGpu {
     }
 
     /// Divides a time that passed among the slices with work outstanding here.
-    pub(super) fn charge(&mut self, passed: Nanos, slices: &mut Slices) {
+    pub(super) fn charge(&mut self, now: Instant, passed: Nanos, slices: &mut Slices, rules: &Rules) {
         let uses = self.places.iter().map(|(at, device)| {
             let member = &slices[*at].1;
             let first = if member.is_open() { Nanos::ZERO } else { member.tail };
-            Use { busy: member.used[*device], first, charged: Nanos::ZERO }
+            Use { busy: member.used[*device], first, late: member.late(now, rules), charged: Nanos::ZERO }
         });
         self.uses.clear();
         self.uses.extend(uses);

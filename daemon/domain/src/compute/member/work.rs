@@ -55,6 +55,16 @@ impl SliceState {
         !self.is_open() && now > self.drained_by
     }
 
+    /// Time since the work of the closed slice should have ended, beyond what its kernels differ.
+    ///
+    /// The marker of an end waits for its context's next time slice, if another's work runs by then.
+    pub(in crate::compute) fn late(&self, now: Instant, rules: &Rules) -> Nanos {
+        if self.is_open() || self.hides || !self.is_predictable() {
+            return Nanos::ZERO;
+        }
+        now.since(self.ends + self.seen.longest.scaled(1, 2) + rules.overlap)
+    }
+
     /// End of its work, after which work that another slice launches now begins, if it has any.
     ///
     /// Work beyond its grant in the record of a closed slice puts off nothing.
