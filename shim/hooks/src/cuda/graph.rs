@@ -195,7 +195,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
 }
 
 pub(crate) fn launch(real: impl Fn() -> c_int, graph: u64, stream: Stream) -> c_int {
-    through(Some(stream), Work::Graph(graph), &|| upload(&real, graph, stream.0))
+    through(|| upload(&real, graph, stream.0), Some(stream), Work::Graph(graph))
 }
 
 /// Uploads or launches a graph, which takes its memory. An upload takes hardly any GPU time.
