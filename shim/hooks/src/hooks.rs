@@ -32,10 +32,10 @@ hooks! {
         13000 cuGetProcAddress_v2_ptsz(name: *const c_char, slot: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int) => doors::look_up_v2::<Hook>;
 
         2000 cuDeviceGetCount(count: *mut c_int) => device::count(count);
-        2000 cuDeviceGet(device: *mut c_int, ordinal: c_int) => device::get;
-        4010 cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) => device::by_bus_id;
-        2000 cuDeviceTotalMem(bytes: *mut u32, device: c_int) => device::total_memory;
-        3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) => device::total_memory;
+        2000 cuDeviceGet(device: *mut c_int, ordinal: c_int) => [made] device::get(ordinal);
+        4010 cuDeviceGetByPCIBusId(device: *mut c_int, id: *const c_char) => [made] device::by_bus_id();
+        2000 cuDeviceTotalMem(bytes: *mut u32, device: c_int) => [made] device::total_memory(device);
+        3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) => [made] device::total_memory(device);
         2000 cuMemGetInfo(free: *mut u32, total: *mut u32) => device::memory_info;
         3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => device::memory_info;
 
@@ -52,7 +52,7 @@ hooks! {
         11000 cuDevicePrimaryCtxReset_v2(device: c_int) => context::release(device);
 
         3010 cuCtxSetLimit(limit: c_int, value: usize) => limit::set(limit, value);
-        12040 cuGreenCtxCreate(green: *mut u64, resources: u64, device: c_int, flags: u32) => context::create_green;
+        12040 cuGreenCtxCreate(green: *mut u64, resources: u64, device: c_int, flags: u32) => [made] context::create_green(device);
         12040 cuGreenCtxDestroy(green: u64) => context::destroy_green(green);
         12040 cuCtxFromGreenCtx(context: *mut u64, green: u64) => context::from_green(context, green);
 
@@ -72,11 +72,11 @@ hooks! {
         12000 cuLibraryGetModule(module: *mut u64, library: u64) => module::find(module::LoadForm::Library, library);
         12000 cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: u64, name: *const c_char) => module::find(module::LoadForm::Library, library);
 
-        2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => memory::allocate;
-        3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => memory::allocate;
+        2000 cuMemAlloc(pointer: *mut u32, bytes: u32) => [made] memory::allocate(bytes);
+        3020 cuMemAlloc_v2(pointer: *mut u64, bytes: usize) => [made] memory::allocate(bytes);
         2000 cuMemAllocPitch(pointer: *mut u32, pitch: *mut u32, width: u32, height: u32, element: u32) => memory::allocate_pitched;
         3020 cuMemAllocPitch_v2(pointer: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32) => memory::allocate_pitched;
-        6000 cuMemAllocManaged(pointer: *mut u64, bytes: usize, flags: u32) => memory::allocate_managed;
+        6000 cuMemAllocManaged(pointer: *mut u64, bytes: usize, flags: u32) => [made] memory::allocate_managed(bytes, flags);
         2000 cuMemFree(pointer: u32) => memory::free;
         3020 cuMemFree_v2(pointer: u64) => memory::free;
 
@@ -91,7 +91,7 @@ hooks! {
         13000 cuMemGetMemPool(pool: *mut u64, at: *mut abi::MemLocation, allocation_type: u32) => pool::look_up(pool, at, allocation_type);
         11020 cuMemPoolDestroy(pool: u64) => pool::destroy(pool);
         11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer(out, pointer);
-        11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => shared::import_pointer;
+        11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => [made] shared::import_pointer(pool, shared);
         11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim();
         10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
         11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
@@ -246,19 +246,19 @@ hooks! {
         2000 cuEventSynchronize(event: u64) => wait::wait(Awaited::Event, None);
         2000 cuEventQuery(event: u64) => wait::ask(Awaited::Event, None);
 
-        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const abi::Properties, flags: u64) => physical::create;
+        10020 cuMemCreate(handle: *mut u64, bytes: usize, properties: *const abi::Properties, flags: u64) => [made] physical::create(bytes, properties, flags);
         10020 cuMemRelease(handle: u64) => physical::release(handle);
         11000 cuMemRetainAllocationHandle(handle: *mut u64, address: u64) => physical::retain(handle, address);
         10020 cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => physical::map(address, bytes, handle);
         10020 cuMemUnmap(address: u64, bytes: usize) => physical::unmap(address, bytes);
 
         10020 cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_int, flags: u64) => shared::export_physical(out, handle, kind);
-        10020 cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_int) => shared::import_physical;
+        10020 cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_int) => [made] shared::import_physical(shared, kind);
         4010 cuIpcGetMemHandle(handle: *mut shared::IpcHandle, pointer: u64) => shared::export_handle(handle, pointer);
-        4010 cuIpcOpenMemHandle(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
-        11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => shared::open_handle;
+        4010 cuIpcOpenMemHandle(pointer: *mut u64, handle: shared::ByValue, flags: u32) => [made] shared::open_handle(handle);
+        11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => [made] shared::open_handle(handle);
         4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle(pointer);
-        10000 cuImportExternalMemory(memory: *mut u64, import: *const external::Import) => external::import;
+        10000 cuImportExternalMemory(memory: *mut u64, import: *const external::Import) => [made] external::import(import);
         10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => external::view(pointer, memory, view);
         10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => external::array(array, memory);
         10000 cuDestroyExternalMemory(memory: u64) => external::destroy(memory);
@@ -289,8 +289,8 @@ hooks! {
         1 nvmlInit() => nvml::init();
         2 nvmlInit_v2() => nvml::init();
         3 nvmlInitWithFlags(flags: u32) => nvml::init();
-        1 nvmlDeviceGetCount(count: *mut u32) => nvml::count;
-        2 nvmlDeviceGetCount_v2(count: *mut u32) => nvml::count;
+        1 nvmlDeviceGetCount(count: *mut u32) => [made] nvml::count();
+        2 nvmlDeviceGetCount_v2(count: *mut u32) => [made] nvml::count();
         1 nvmlDeviceGetHandleByIndex(index: u32, device: *mut u64) => nvml::by_index;
         2 nvmlDeviceGetHandleByIndex_v2(index: u32, device: *mut u64) => nvml::by_index;
         1 nvmlDeviceGetHandleByUUID(name: *const c_char, device: *mut u64) => nvml::by_name;

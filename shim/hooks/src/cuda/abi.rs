@@ -73,13 +73,11 @@ impl MemLocation {
 }
 
 /// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64.
-pub(crate) trait Width: Copy {
+pub(crate) trait Width: Copy + Default {
     /// The value in 64 bits.
     fn wide(self) -> u64;
     /// The lower bits that fit.
     fn narrow(wide: u64) -> Self;
-    /// The null pointer, or size zero.
-    const ZERO: Self;
     /// True for 32 bits.
     const IS_NARROW: bool = size_of::<Self>() < size_of::<u64>();
 }
@@ -93,7 +91,6 @@ macro_rules! width {
             fn narrow(wide: u64) -> Self {
                 Self::try_from(wide).unwrap_or(Self::MAX)
             }
-            const ZERO: Self = 0;
         }
     )*};
 }

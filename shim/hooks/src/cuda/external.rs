@@ -15,6 +15,7 @@ use super::reclaim::with_reclaim;
 use super::shared::{key_behind, whole_blocks};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// True for external memory behind a descriptor: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
@@ -39,25 +40,13 @@ pub(crate) struct Import {
 /// Imports memory of another interface, charged like a handle to physical memory.
 ///
 /// Once if the slice exported it, otherwise in full.
-pub(crate) unsafe fn import(
-    real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
-    memory: *mut u64,
-    import: *const Import,
-) -> c_int {
+pub(crate) unsafe fn import(real: impl Fn(*mut u64) -> c_int, import: *const Import) -> Result<u64, c_int> {
     attach::hinder(Hindrance::External);
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        if memory.is_null() || import.is_null() {
-            return real(memory, import);
-        }
-        let Import { kind, handle, bytes, .. } = *import;
-        let key = if is_opaque_descriptor(kind) { key_behind(handle[0] as c_int) } else { None };
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made, import)).map(|()| made | EXTERNAL)
-        };
-        code(claimed(key, bytes, driver).map(|made| *memory = made & !EXTERNAL))
-    }
+    let real = number(real);
+    // SAFETY: null or readable by the hook's contract.
+    let Some(Import { kind, handle, bytes, .. }) = (unsafe { import.as_ref() }) else { return real() };
+    let key = if is_opaque_descriptor(*kind) { key_behind(handle[0] as c_int) } else { None };
+    claimed(key, *bytes, || real().map(|made| made | EXTERNAL)).map(|made| made & !EXTERNAL)
 }
 
 fn claimed(

@@ -17,20 +17,17 @@ use crate::attach;
 use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 
-pub(crate) unsafe fn allocate(
-    pointer: *mut u64,
+pub(crate) fn allocate(
     real: impl Fn(*mut u64) -> c_int,
     bytes: usize,
     stream: u64,
     pool: Option<u64>,
-) -> c_int {
-    if pointer.is_null() || bytes == 0 || stream::is_capturing(stream) {
-        return real(pointer);
+) -> Result<u64, c_int> {
+    let real = number(real);
+    if bytes == 0 || stream::is_capturing(stream) {
+        return real();
     }
-    code(allocated(bytes, stream, pool, DriverCall::of(&number(real))).map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = made }
-    }))
+    allocated(bytes, stream, pool, DriverCall::of(&real))
 }
 
 #[inline(never)]
