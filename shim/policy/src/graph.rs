@@ -52,11 +52,11 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
         mark: impl Fn() -> Mark,
     ) -> Result<(), ClaimDenied<E>> {
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             self.before_launch(key(graph, device), device, context, daemon, keeps)?;
         }
         let launched = driver().map_err(ClaimDenied::Driver);
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             self.mark_end(key(graph, device), device, keeps, &mark);
         }
         launched
@@ -75,12 +75,12 @@ impl Ledger<'_> {
 
     /// Ends a graph that the program destroyed on all devices. Memory that it allocated without a free stays.
     pub fn graph_destroyed(&self, graph: u64) {
-        self.devices().for_each(|device| self.graph_gone(graph, device));
+        self.tenant.control.devices().for_each(|device| self.graph_gone(graph, device));
     }
 
     /// Lowers the charge to what graphs can hold now, or raises it to what the driver keeps.
     pub fn settle_graphs(&self, daemon: &impl DaemonLink, keeps: &impl GraphUse) {
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             let _turn = self.device_lock(device).acquire();
             let Some(charged) = self.few.find(EntryKind::GraphMemory, name(device)) else { continue };
             self.notice_ended(device, keeps);
@@ -227,10 +227,6 @@ impl Ledger<'_> {
                 ..entry
             })
         });
-    }
-
-    fn devices(&self) -> impl Iterator<Item = DeviceSlot> + use<> {
-        (0..self.tenant.control.device_count()).filter_map(DeviceSlot::new)
     }
 }
 

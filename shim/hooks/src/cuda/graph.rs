@@ -187,8 +187,7 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
         (_, Some(slot)) => add(slot),
         (Location::Device(number), None) => add(slots::slot(ledger, number)?),
         (Location::AnyDevice, None) => {
-            let count = ledger.tenant().control.device_count();
-            (0..count).filter_map(DeviceSlot::new).for_each(add);
+            ledger.tenant().control.devices().for_each(add);
         }
     }
     Ok(())
@@ -207,9 +206,7 @@ pub(crate) fn upload(real: impl Fn() -> c_int, graph: u64, stream: u64) -> c_int
     code(ledger().and_then(|ledger| {
         let context = stream::context_of(stream).map_or_else(driver::context, Ok)?;
         let _call = placement::enter(&ledger, stream)?;
-        let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new);
-        devices.for_each(|slot| growth::learn(&ledger, slot, stream));
+        ledger.tenant().control.devices().for_each(|slot| growth::learn(&ledger, slot, stream));
         let (run, mark) = (|| checked(real()), || mark::behind(stream));
         with_reclaim(&ledger, || ledger.launch_graph(graph, context, &DaemonLine, &EventMarks, run, mark))
     }))

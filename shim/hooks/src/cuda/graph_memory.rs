@@ -64,8 +64,7 @@ pub(super) fn settle(ledger: &Ledger<'static>) {
 pub(super) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
-        let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(slots::number);
+        let devices = ledger.tenant().control.devices().filter_map(slots::number);
         // SAFETY: takes a device's number and no pointer; the driver frees only unused memory.
         devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
         settle(ledger);

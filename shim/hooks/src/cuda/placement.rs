@@ -14,6 +14,7 @@ use crate::connection::DaemonLine;
 use crate::thread;
 
 /// The one device of a slice that has no other.
+#[inline(always)]
 pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {
     DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)
 }

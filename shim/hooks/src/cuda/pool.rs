@@ -3,7 +3,6 @@
 use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Owner, PoolPlace};
-use tranche_shm::DeviceSlot;
 use tranche_shm::parking::Hindrance;
 
 use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
@@ -74,9 +73,9 @@ fn allocated_from(
         PoolPlace::On(device) => Some(device),
         PoolPlace::Host | PoolPlace::Anywhere => None,
     });
-    let count = ledger.tenant().control.device_count();
-    let devices = single.map_or(0..count, |device| device.index()..device.index() + 1);
-    devices.filter_map(DeviceSlot::new).for_each(|slot| growth::learn(&ledger, slot, stream));
+    let devices = ledger.tenant().control.devices();
+    let learnt = devices.filter(|device| single.is_none_or(|single| single == *device));
+    learnt.for_each(|slot| growth::learn(&ledger, slot, stream));
     with_reclaim(&ledger, || match single {
         Some(device) => {
             let claim = Claim { device, extent, owner: Owner::NOBODY };

@@ -73,8 +73,7 @@ pub(crate) unsafe fn by_index(
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
     let control = ledger.tenant().control;
-    let slot = DeviceSlot::new(index as usize).filter(|slot| slot.index() < control.device_count());
-    let Some(slot) = slot.filter(|_| !device.is_null()) else {
+    let Some(slot) = control.devices().nth(index as usize).filter(|_| !device.is_null()) else {
         let mut none = 0;
         // SAFETY: `real` writes to a local, and returns NVML's own error for a device that cannot exist.
         return unsafe { real(u32::MAX, &mut none) };

@@ -150,7 +150,9 @@ impl<'a> Ledger<'a> {
         keeps: &impl PoolUse,
         (driver, undo): Calls<'_, E>,
     ) -> Result<u64, ClaimDenied<E>> {
-        let Some(device) = self.device(index) else { return driver().map_err(ClaimDenied::Driver) };
+        let Some(device) = self.tenant.control.devices().nth(index) else {
+            return driver().map_err(ClaimDenied::Driver);
+        };
         let claim = Claim { device, extent, owner: Owner::NOBODY };
         let on_others = || {
             let made = self.allocate_on_each(index + 1, (pool, extent), daemon, keeps, (driver, undo));
@@ -171,13 +173,9 @@ impl<'a> Ledger<'a> {
 
     /// Ends a pointer that was charged on the devices from the one with this index on.
     fn drop_on_each(&self, index: usize, pointer: u64, keeps: &impl PoolUse) {
-        for device in (index..).map_while(|index| self.device(index)) {
+        for device in self.tenant.control.devices().skip(index) {
             self.free_one(on_device(pointer, device), u64::MAX, keeps);
         }
-    }
-
-    fn device(&self, index: usize) -> Option<DeviceSlot> {
-        DeviceSlot::new(index).filter(|_| index < self.tenant.control.device_count())
     }
 
     /// True if the pointer came from a pool.
@@ -187,10 +185,9 @@ impl<'a> Ledger<'a> {
 
     /// True if the pointer came from a pool of any device: it is entered with each device, the first too.
     fn is_anywhere(&self, pointer: u64) -> bool {
-        self.tenant.control.device_count() > 1
-            && self.device(0).is_some_and(|first| {
-                self.table.find(EntryKind::Streamed, on_device(pointer, first)).is_some()
-            })
+        let control = self.tenant.control;
+        let is_entered = |device| self.table.find(EntryKind::Streamed, on_device(pointer, device)).is_some();
+        control.device_count() > 1 && control.devices().next().is_some_and(is_entered)
     }
 
     /// Lets `driver` free a pointer in stream order.
@@ -204,7 +201,7 @@ impl<'a> Ledger<'a> {
         let stamp = self.table.stamp();
         driver()?;
         if anywhere {
-            for device in (0..).map_while(|index| self.device(index)) {
+            for device in self.tenant.control.devices() {
                 self.free_one(on_device(pointer, device), stamp, keeps);
             }
         }
