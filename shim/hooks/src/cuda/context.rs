@@ -4,8 +4,8 @@ use core::ffi::c_int;
 
 use tranche_shm::DeviceSlot;
 
-use super::abi::{SUCCESS, checked, code};
-use super::ledger::{begin_device_call, by_ledger, ended_by_ledger, ledger};
+use super::abi::{checked, code};
+use super::ledger::{begin_device_call, by_ledger, ended_by_ledger, ledger, noted};
 use super::reclaim::with_reclaim;
 use super::{driver, slots};
 use crate::attach::{self, Ours};
@@ -79,15 +79,12 @@ pub(crate) fn destroy_green(real: impl FnOnce() -> c_int, green: u64) -> c_int {
 }
 
 pub(crate) unsafe fn from_green(real: impl FnOnce() -> c_int, context: *const u64, green: u64) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && !context.is_null()
-        && let Ok(ledger) = attach::ledger()
-    {
-        // SAFETY: not null, and written by the driver, which succeeded.
-        ledger.context_alias(green, unsafe { *context });
-    }
-    result
+    noted(real, |ledger| {
+        // SAFETY: null, or written by the driver, which succeeded.
+        if let Some(context) = unsafe { context.as_ref() } {
+            ledger.context_alias(green, *context);
+        }
+    })
 }
 
 pub(crate) fn destroy(real: impl FnOnce() -> c_int, context: u64) -> c_int {

@@ -4,12 +4,11 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Location, Owner};
 
-use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked};
+use super::abi::{NOT_SUPPORTED, Properties, checked};
 use super::invalid::{self, or_invalid};
-use super::ledger::{by_ledger, ended_by_ledger, ledger, refused};
+use super::ledger::{by_ledger, ended_by_ledger, ledger, noted, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, slots};
-use crate::attach;
 use crate::connection::DaemonLine;
 use crate::driver_call::number;
 
@@ -51,14 +50,8 @@ pub(crate) fn release(real: impl FnOnce() -> c_int, handle: u64) -> c_int {
 }
 
 pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, handle: *const u64, address: u64) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
-        // SAFETY: the driver succeeded, so it has written there.
-        ledger.retained(unsafe { *handle }, address);
-    }
-    result
+    // SAFETY: the driver succeeded, so it has written there.
+    noted(real, |ledger| ledger.retained(unsafe { *handle }, address))
 }
 
 pub(crate) fn map(real: impl Fn() -> c_int, address: u64, bytes: usize, handle: u64) -> c_int {

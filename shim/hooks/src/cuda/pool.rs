@@ -8,7 +8,7 @@ use tranche_shm::parking::Hindrance;
 use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
-use super::ledger::{ended_by_ledger, ledger, refused};
+use super::ledger::{ended_by_ledger, ledger, noted, refused};
 use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::{captures, driver, placement, pool_memory, shared, stream};
@@ -87,10 +87,8 @@ fn allocated_from(
 
 /// The pool of plain stream-ordered allocations on a device.
 fn current_pool(device: c_int) -> Result<u64, c_int> {
-    let mut pool = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, device) })?;
-    Ok(pool)
+    number(|pool| unsafe { driver::cuDeviceGetMemPool(pool, device) })()
 }
 
 pub(crate) fn free(real: impl Fn() -> c_int, pointer: u64, stream: u64) -> c_int {
@@ -127,16 +125,12 @@ pub(crate) unsafe fn create(
     pool: *const u64,
     properties: *const Properties,
 ) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
+    noted(real, |ledger| {
         pool_memory::used();
         // SAFETY: valid by the hook's contract; they are read after the driver's success.
         let (pool, at) = unsafe { (*pool, (*properties).location()) };
-        ledger.pool_made(pool, pool_memory::place(&ledger, at));
-    }
-    result
+        ledger.pool_made(pool, pool_memory::place(ledger, at));
+    })
 }
 
 /// A location's default or current pool, entered with the location of the request.
@@ -146,15 +140,11 @@ pub(crate) unsafe fn look_up(
     at: *const MemLocation,
     allocation_type: u32,
 ) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
+    noted(real, |ledger| {
         // SAFETY: valid by the hook's contract; they are read after the driver's success.
         let (pool, at) = unsafe { (*pool, (*at).of(allocation_type)) };
-        ledger.pool_seen(pool, pool_memory::place(&ledger, at));
-    }
-    result
+        ledger.pool_seen(pool, pool_memory::place(ledger, at));
+    })
 }
 
 pub(crate) fn destroy(real: impl FnOnce() -> c_int, pool: u64) -> c_int {
