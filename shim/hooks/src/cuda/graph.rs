@@ -17,6 +17,7 @@ use super::stream::{self, Stream};
 use super::{driver, graph_memory, growth, placement, slots};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 use crate::launch::{graph_gone, through};
 use crate::sys;
 
@@ -151,15 +152,12 @@ fn add_up(ledger: &Ledger<'static>, graph: u64, needs: &mut [u64], depth: u32) -
 }
 
 fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) -> Result<(), c_int> {
-    let mut kind = 0;
     // SAFETY: writes one value into a local; the node is the graph's.
-    checked(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
-    match GraphNode::of(kind) {
+    match GraphNode::of(number(|kind| unsafe { driver::cuGraphNodeGetType(node, kind) })()?) {
         GraphNode::Allocation => add_allocation(ledger, node, needs),
         GraphNode::Child => {
-            let mut child = 0;
             // SAFETY: the driver writes one value into a local; the node is the graph's.
-            checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
+            let child = number(|child| unsafe { driver::cuGraphChildGraphNodeGetGraph(node, child) })()?;
             add_up(ledger, child, needs, depth - 1)
         }
         GraphNode::Free => Ok(()),

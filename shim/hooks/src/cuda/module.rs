@@ -87,9 +87,8 @@ fn drop_unseen(form: LoadForm, made: u64) {
 
 /// True if the driver loads code when it is first used; false if it does not report that.
 fn is_lazy() -> bool {
-    let mut mode = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { driver::cuModuleGetLoadingMode(&mut mode) }).is_ok() && mode == LAZY
+    number(|mode| unsafe { driver::cuModuleGetLoadingMode(mode) })() == Ok(LAZY)
 }
 
 /// Charges deferred code before handles of its functions are returned.
