@@ -8,7 +8,7 @@ use tranche_shm::credit::Units;
 
 use crate::charge::{Charged, DaemonLink};
 use crate::ledger::{ClaimDenied, Ledger, Owner};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Origin of a context, which decides what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,11 +163,8 @@ impl Ledger<'_> {
         let end = self.begin_device_end(thread, device, daemon);
         let done = driver();
         if is_gone() {
-            let primary = |kind: EntryKind, entry: &TableEntry| {
-                kind == EntryKind::Context && self.is_primary_of(device, entry)
-            };
-            let mut cursor = Cursor::default();
-            while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
+            let primary = |entry: &TableEntry| self.is_primary_of(device, entry);
+            for (_, context, entry) in self.few.drain(&[EntryKind::Context], primary) {
                 self.work_gone(context);
                 self.forget_owner(Owner(entry.serial));
             }
@@ -192,10 +189,8 @@ impl Ledger<'_> {
     /// Releases the reserve of the primary context if there is none on the device.
     fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
-        let primary = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Context && self.is_primary_of(device, entry)
-        };
-        if self.few.next(&mut Cursor::default(), primary).is_some() {
+        let primary = |entry: &TableEntry| self.is_primary_of(device, entry);
+        if self.few.entries(&[EntryKind::Context], primary).next().is_some() {
             return;
         }
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {
@@ -217,11 +212,9 @@ impl Ledger<'_> {
         if gone.link != 0 {
             self.leave_present(gone.link, gone.serial);
         }
-        let same =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Context && entry.serial == gone.serial;
-        let mut cursor = Cursor::default();
         let mut units = gone.units;
-        while let Some((_, context, other)) = self.few.take_next(&mut cursor, same) {
+        let same = |entry: &TableEntry| entry.serial == gone.serial;
+        for (_, context, other) in self.few.drain(&[EntryKind::Context], same) {
             self.work_gone(context);
             if other.link != 0 {
                 self.leave_present(other.link, other.serial);

@@ -12,7 +12,7 @@ use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::extent::BLOCK;
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::mark::{Mark, Marks};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Detail of an entry of [`EntryKind::Graph`] that never ran.
 ///
@@ -64,10 +64,7 @@ impl Ledger<'_> {
 
     /// Ends all graphs of a context that has ended, and their marks with it.
     pub(crate) fn graphs_gone(&self, context: u64) {
-        let of_context =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Graph && entry.detail == context;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, seen)) = self.few.next(&mut cursor, of_context) {
+        for (_, key, seen) in self.few.entries(&[EntryKind::Graph], |entry| entry.detail == context) {
             let _turn = self.device_lock(seen.device).acquire();
             self.graph_ended(key, &seen);
         }
@@ -140,11 +137,8 @@ impl Ledger<'_> {
 
     /// Finds graphs that have ended, by their marks. The caller holds the device's lock.
     fn notice_ended(&self, device: DeviceSlot, marks: &impl Marks) {
-        let marked = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
-        };
-        let mut cursor = Cursor::default();
-        while let Some((_, key, seen)) = self.few.next(&mut cursor, marked) {
+        let marked = |entry: &TableEntry| entry.device == device && entry.detail > ENDED && entry.link != 0;
+        for (_, key, seen) in self.few.entries(&[EntryKind::Graph], marked) {
             if !self.is_hushed() && marks.passed(seen.link) {
                 self.graph_ended(key, &seen);
                 marks.end(seen.link);
@@ -186,11 +180,8 @@ impl Ledger<'_> {
     /// Upper bound of the driver's memory for graphs until the next launch.
     fn graph_bound(&self, device: DeviceSlot, keeps: &impl GraphUse) -> Units {
         let (mut running, mut ended) = (0u64, 0u64);
-        let mut cursor = Cursor::default();
-        let launched = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Graph && entry.device == device && entry.detail != NEVER_RAN
-        };
-        while let Some((_, _, entry)) = self.few.next(&mut cursor, launched) {
+        let launched = |entry: &TableEntry| entry.device == device && entry.detail != NEVER_RAN;
+        for (_, _, entry) in self.few.entries(&[EntryKind::Graph], launched) {
             let sum = if entry.detail == ENDED { &mut ended } else { &mut running };
             *sum = sum.saturating_add(entry.units.get().into());
         }

@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::mark::{Behind, Mark, Marks};
 use crate::pool::{PoolUse, lent, target, with_lent};
 use crate::share::alias;
-use crate::table::{Cursor, EntryKind, TableEntry};
+use crate::table::{EntryKind, TableEntry};
 
 impl Ledger<'_> {
     /// Lends a pool's memory at a pointer under the key `share`; call it after the driver's export.
@@ -71,8 +71,7 @@ impl Ledger<'_> {
 
     /// Drops shares of freed pointers, as far as their pools can be charged for what they keep.
     pub fn return_lent(&self, daemon: &impl DaemonLink, keeps: &impl PoolUse) {
-        let mut cursor = Cursor::default();
-        while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Alias) {
+        for (_, name, loan) in self.few.entries(&[EntryKind::Alias], |_| true) {
             let pointer = name & !alias(EntryKind::Streamed, 0);
             // The driver may have returned the address again since.
             let is_freed =
@@ -105,11 +104,8 @@ impl Ledger<'_> {
     /// Only other processes can still hold its memory.
     pub(crate) fn drop_lent(&self, pool: u64, stamp: u64) {
         let present = self.few.find(EntryKind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
-        let of_gone = |kind: EntryKind, loan: &TableEntry| {
-            kind == EntryKind::Alias && loan.link == pool && (stamp..present).contains(&loan.serial)
-        };
-        let mut cursor = Cursor::default();
-        while let Some((_, _, loan)) = self.few.take_next(&mut cursor, of_gone) {
+        let of_gone = |loan: &TableEntry| loan.link == pool && (stamp..present).contains(&loan.serial);
+        for (_, _, loan) in self.few.drain(&[EntryKind::Alias], of_gone) {
             self.let_go(ShareKey(loan.detail));
         }
     }

@@ -7,7 +7,7 @@ use crate::charge::DaemonLink;
 use crate::extent::{BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, ClaimDenied, Ledger};
 use crate::link::{IMPORTED, MAPPING, MULTICAST, REFERENCE, SHARED};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
@@ -58,12 +58,9 @@ impl Ledger<'_> {
     }
 
     pub(crate) fn mapping_around(&self, address: u64) -> Option<TableEntry> {
-        let exact = self.table.find(EntryKind::Mapping, address);
-        let mut cursor = Cursor::default();
-        let mut rest =
-            core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == EntryKind::Mapping));
-        exact.or_else(|| {
-            let around = rest.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
+        self.table.find(EntryKind::Mapping, address).or_else(|| {
+            let mut all = self.table.entries(&[EntryKind::Mapping], |_| true);
+            let around = all.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
             around.map(|(_, _, entry)| entry)
         })
     }

@@ -16,7 +16,7 @@ use crate::charge::{ChargeRefused, Charged, DaemonLink, PATIENCE_NS, ShareReply,
 use crate::extent::{BLOCK, touched};
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::link::{REFERENCE, SHARED};
-use crate::table::{Cursor, EntryKind, TableEntry};
+use crate::table::{EntryKind, TableEntry};
 
 /// Link of an entry of [`EntryKind::Shared`]: the daemon counts this process among the holders.
 const NOTED: u64 = 1;
@@ -140,9 +140,7 @@ impl Ledger<'_> {
     fn tell_of_shares(&self, daemon: &impl DaemonLink) {
         let _turn = self.sharing().acquire();
         self.shares_due().store(0, Relaxed);
-        let due = |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Shared && entry.detail == 0;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, entry)) = self.table.next(&mut cursor, due) {
+        for (_, key, entry) in self.table.entries(&[EntryKind::Shared], |entry| entry.detail == 0) {
             if entry.link == NOTED
                 && self.say_once(ShareReport::Drop(ShareKey(key)), daemon) == ShareReply::Away
             {

@@ -20,7 +20,7 @@ use tranche_shm::credit::Units;
 use crate::charge::{ChargeRefused, Charged, DaemonLink, Reservation};
 use crate::extent::{BLOCK, Extent};
 use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// The driver's queries about pools.
 pub trait PoolUse {
@@ -227,8 +227,7 @@ impl<'a> Ledger<'a> {
 
     /// Lowers the charge of every pool to what it keeps; `trim` may make a pool free memory first.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
-        let mut cursor = Cursor::default();
-        while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Pool) {
+        for (_, pool, _) in self.few.entries(&[EntryKind::Pool], |_| true) {
             trim(of_driver(pool));
             self.settle_pool(pool, keeps);
         }
