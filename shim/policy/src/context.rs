@@ -104,19 +104,12 @@ impl Ledger<'_> {
             serial: present.serial(),
             ..self.entry(device, units)
         };
-        match self.few.put(EntryKind::Context, context, entry) {
-            Ok(before) => {
-                reserved.keep(units);
-                present.keep();
-                self.show_more(device, units);
-                before.into_iter().for_each(|gone| self.context_gone(gone));
-                Ok(context)
-            }
-            Err(full) => {
-                undo(context);
-                Err(full.into())
-            }
-        }
+        let before = self.few.put(EntryKind::Context, context, entry).inspect_err(|_| undo(context))?;
+        reserved.keep(units);
+        present.keep();
+        self.show_more(device, units);
+        before.into_iter().for_each(|gone| self.context_gone(gone));
+        Ok(context)
     }
 
     /// Enters `alias` as another name of `context`, which ends with it.

@@ -22,17 +22,10 @@ impl Ledger<'_> {
         let reserved = self.tenant.charge(claim.device, units, daemon)?;
         let handle = driver().map_err(ClaimDenied::Driver)?;
         let entry = TableEntry { detail: REFERENCE, ..self.entry(claim.device, units) };
-        match self.table.put(EntryKind::Physical, handle, entry) {
-            Ok(gone) => {
-                reserved.keep(units);
-                gone.into_iter().for_each(|gone| self.forget(EntryKind::Physical, handle, gone));
-                Ok(handle)
-            }
-            Err(full) => {
-                undo(handle);
-                Err(full.into())
-            }
-        }
+        let before = self.table.put(EntryKind::Physical, handle, entry).inspect_err(|_| undo(handle))?;
+        reserved.keep(units);
+        before.into_iter().for_each(|gone| self.forget(EntryKind::Physical, handle, gone));
+        Ok(handle)
     }
 
     /// Counts a reference to the memory mapped around `address`, under the driver's `handle`.

@@ -97,13 +97,8 @@ impl Ledger<'_> {
         let opened = driver().map_err(ClaimDenied::Driver).and_then(|(key, units)| {
             point("import: opened");
             let units = if noted { Units::ZERO } else { units };
-            match self.opened_share(kind, key, device, share, units, daemon) {
-                Ok(()) => Ok(key),
-                Err(ChargeRefused) => {
-                    undo(key);
-                    Err(ClaimDenied::OutOfMemory)
-                }
-            }
+            self.opened_share(kind, key, device, share, units, daemon).inspect_err(|_| undo(key))?;
+            Ok(key)
         });
         if opened.is_err() {
             self.let_go(share);
