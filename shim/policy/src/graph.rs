@@ -89,9 +89,8 @@ impl Ledger<'_> {
                 self.tenant.charge(device, more, daemon).map(|reserved| reserved.keep(more)).is_ok()
             };
             let units = if back > Units::ZERO || paid { bound } else { charged.units };
-            let _ = self.few.change(EntryKind::GraphMemory, name(device), |entry| {
-                entry.map(|entry| TableEntry { units, detail: entry.detail.min(used), ..entry })
-            });
+            let settled = |entry: TableEntry| TableEntry { units, detail: entry.detail.min(used), ..entry };
+            self.few.alter(EntryKind::GraphMemory, name(device), settled);
             if back > Units::ZERO {
                 self.tenant.release(device, back);
             }
@@ -114,7 +113,7 @@ impl Ledger<'_> {
         let serial = self.table.next_serial();
         let launched =
             |entry: TableEntry| TableEntry { serial, detail: context.max(ENDED + 1), link: 0, ..entry };
-        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(launched)).unwrap_or(None);
+        let before = self.few.alter(EntryKind::Graph, key, launched);
         self.raise_graphs(device, self.graph_bound(device, keeps), daemon).inspect_err(|_| {
             let _ = self.few.change(EntryKind::Graph, key, |_| before);
         })?;
@@ -131,7 +130,7 @@ impl Ledger<'_> {
         let Mark { event, context } = mark();
         let _turn = self.device_lock(device).acquire();
         let marked = |entry: TableEntry| TableEntry { detail: context.max(ENDED + 1), link: event, ..entry };
-        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(marked)).unwrap_or(None);
+        let before = self.few.alter(EntryKind::Graph, key, marked);
         before.into_iter().for_each(|before| end(&before, marks));
     }
 
@@ -149,17 +148,12 @@ impl Ledger<'_> {
     /// Marks a graph as ended. The caller holds the device's lock.
     fn graph_ended(&self, key: u64, seen: &TableEntry) {
         if key & DESTROYED != 0 {
-            return self
-                .few
-                .take(EntryKind::Graph, key, seen.serial)
-                .into_iter()
-                .for_each(|gone| self.orphan(gone));
+            let gone = self.few.take(EntryKind::Graph, key, seen.serial);
+            return gone.into_iter().for_each(|gone| self.orphan(gone));
         }
         let same = |entry: &TableEntry| entry.serial == seen.serial;
-        let _ = self.few.change(EntryKind::Graph, key, |entry| {
-            entry.map(
-                |entry| if same(&entry) { TableEntry { detail: ENDED, link: 0, ..entry } } else { entry },
-            )
+        self.few.alter(EntryKind::Graph, key, |entry| {
+            if same(&entry) { TableEntry { detail: ENDED, link: 0, ..entry } } else { entry }
         });
     }
 
@@ -212,11 +206,9 @@ impl Ledger<'_> {
     ///
     /// The driver does not report it one by one. The caller holds the device's lock.
     fn orphan(&self, gone: TableEntry) {
-        let _ = self.few.change(EntryKind::GraphMemory, name(gone.device), |entry| {
-            entry.map(|entry| TableEntry {
-                detail: entry.detail.saturating_add(gone.units.get().into()),
-                ..entry
-            })
+        self.few.alter(EntryKind::GraphMemory, name(gone.device), |entry| TableEntry {
+            detail: entry.detail.saturating_add(gone.units.get().into()),
+            ..entry
         });
     }
 }

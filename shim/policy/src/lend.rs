@@ -47,14 +47,13 @@ impl Ledger<'_> {
     /// Moves units from a pool's charge to its loans; false if it is charged less.
     fn lend(&self, pool: u64, units: Units) -> bool {
         let mut done = false;
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, pool, |entry| {
             done = entry.units >= units && units > Units::ZERO;
             if !done {
-                return Some(entry);
+                return entry;
             }
             let left = TableEntry { units: entry.units.saturating_sub(units), ..entry };
-            Some(with_lent(left, lent(&entry).saturating_add(units)))
+            with_lent(left, lent(&entry).saturating_add(units))
         });
         done
     }
@@ -62,10 +61,9 @@ impl Ledger<'_> {
     /// Ends the loan of a freed pointer: its pool is charged for all that it keeps again.
     pub(crate) fn end_loan(&self, pointer: u64, freed: &TableEntry) {
         let Some(loan) = self.few.find(EntryKind::Alias, alias(EntryKind::Streamed, pointer)) else { return };
-        let _ = self.few.change(EntryKind::Pool, freed.link, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, freed.link, |entry| {
             let ended = loan.serial > freed.serial && entry.serial < loan.serial;
-            Some(if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry })
+            if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry }
         });
     }
 
@@ -90,10 +88,8 @@ impl Ledger<'_> {
         let Some(entry) = self.few.find(EntryKind::Pool, loan.link).filter(of_loan) else { return false };
         let owed = target(&entry, keeps.reserved(loan.link)).saturating_sub(entry.units);
         let Ok(reserved) = self.tenant.charge(loan.device, owed, daemon) else { return false };
-        let _ = self.few.change(EntryKind::Pool, loan.link, |entry| {
-            entry.map(|entry| {
-                with_lent(TableEntry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
-            })
+        self.few.alter(EntryKind::Pool, loan.link, |entry| {
+            with_lent(TableEntry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
         });
         reserved.keep(owed);
         true

@@ -111,10 +111,9 @@ impl<'a> Ledger<'a> {
         let code = self.enlist(List::Libraries, entry).map_err(|Full| ChargeRefused)?;
         self.charge_everywhere(&code, daemon)?;
         let mut is_there = false;
-        let _ = self.table.change(EntryKind::Loaded, handle, |known| {
-            is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: TableEntry| TableEntry { detail: code.place, ..known };
-            if is_there { known.map(paid) } else { known }
+        self.table.alter(EntryKind::Loaded, handle, |known| {
+            is_there = known.serial == seen.serial;
+            if is_there { TableEntry { detail: code.place, ..known } } else { known }
         });
         if is_there {
             code.keep();

@@ -71,14 +71,10 @@ impl Ledger<'_> {
         let units = deferred(&seen);
         let reserved = self.tenant.charge(seen.device, units, daemon)?;
         let mut is_there = false;
-        let _ = self.table.change(EntryKind::Module, module, |known| {
-            is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: TableEntry| TableEntry {
-                units: known.units.saturating_add(units),
-                detail: known.detail & ALLOWED,
-                ..known
-            };
-            if is_there { known.map(paid) } else { known }
+        self.table.alter(EntryKind::Module, module, |known| {
+            is_there = known.serial == seen.serial;
+            let (units, detail) = (known.units.saturating_add(units), known.detail & ALLOWED);
+            if is_there { TableEntry { units, detail, ..known } } else { known }
         });
         if is_there {
             reserved.keep(units);

@@ -47,7 +47,7 @@ impl Ledger<'_> {
 
     fn refer(&self, handle: u64) -> bool {
         let more = |entry: TableEntry| TableEntry { detail: entry.detail.saturating_add(REFERENCE), ..entry };
-        matches!(self.table.change(EntryKind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
+        self.table.alter(EntryKind::Physical, handle, more).is_some()
     }
 
     pub(crate) fn mapping_around(&self, address: u64) -> Option<TableEntry> {
@@ -113,12 +113,8 @@ impl Ledger<'_> {
 
     /// Counts a mapping before it exists, because a release in between would end the charge too early.
     pub(crate) fn pin(&self, handle: u64) -> Option<TableEntry> {
-        let mut found = None;
-        let _ = self.table.change(EntryKind::Physical, handle, |entry| {
-            found = entry;
-            entry.map(|entry| TableEntry { detail: entry.detail.saturating_add(MAPPING), ..entry })
-        });
-        found
+        let more = |entry: TableEntry| TableEntry { detail: entry.detail.saturating_add(MAPPING), ..entry };
+        self.table.alter(EntryKind::Physical, handle, more)
     }
 
     fn charge_import<E>(
@@ -137,10 +133,8 @@ impl Ledger<'_> {
             return Ok(());
         }
         let reserved = self.tenant.charge(known.device, missing, daemon)?;
-        let before = self.table.change(EntryKind::Physical, handle, |entry| {
-            entry.map(|entry| TableEntry { units: entry.units.max(wanted), ..entry })
-        });
-        if let Ok(Some(before)) = before {
+        let raised = |entry: TableEntry| TableEntry { units: entry.units.max(wanted), ..entry };
+        if let Some(before) = self.table.alter(EntryKind::Physical, handle, raised) {
             reserved.keep(wanted.saturating_sub(before.units));
         }
         Ok(())

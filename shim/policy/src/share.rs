@@ -68,8 +68,10 @@ impl Ledger<'_> {
         let told = self.say(ShareReport::Export(device, share, units), daemon);
         point("export: told");
         if told == ShareReply::Noted {
-            let _ = self.table.change(EntryKind::Shared, share.0, |held| {
-                held.map(|held| TableEntry { units: held.units.saturating_sub(units), link: NOTED, ..held })
+            self.table.alter(EntryKind::Shared, share.0, |held| TableEntry {
+                units: held.units.saturating_sub(units),
+                link: NOTED,
+                ..held
             });
         }
     }
@@ -224,8 +226,9 @@ impl Ledger<'_> {
             let entry = TableEntry { detail: REFERENCE, link: SHARED, ..blank };
             self.table.put(kind, key, entry).map_err(|_| ChargeRefused)?;
         }
-        let _ = self.table.change(EntryKind::Shared, share.0, |held| {
-            held.map(|held| TableEntry { units: held.units.saturating_add(units), ..held })
+        self.table.alter(EntryKind::Shared, share.0, |held| TableEntry {
+            units: held.units.saturating_add(units),
+            ..held
         });
         reserved.keep(units);
         Ok(())

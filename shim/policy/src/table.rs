@@ -59,6 +59,17 @@ impl EntryTable<'_> {
         Ok(before)
     }
 
+    /// Replaces the entry of `key`, if there is one, by the result of `next` likewise.
+    #[inline]
+    pub fn alter(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        next: impl FnOnce(TableEntry) -> TableEntry,
+    ) -> Option<TableEntry> {
+        self.change(kind, key, |entry| entry.map(next)).unwrap_or(None)
+    }
+
     #[inline(never)]
     fn hold(&self, kind: EntryKind, key: u64) -> Held<'_> {
         let shard = self.shard(kind, key);

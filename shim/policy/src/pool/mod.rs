@@ -282,7 +282,7 @@ impl<'a> Ledger<'a> {
 
     fn end(&self, pool: u64) {
         let over = |entry: TableEntry| TableEntry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| entry.map(over));
+        self.few.alter(EntryKind::Pool, pool, over);
     }
 
     /// Raises the pool's charge to what it keeps now, out of the call's reservation, and releases the rest.
@@ -311,24 +311,20 @@ impl<'a> Ledger<'a> {
         // Between the query and the change only `settle_pool` might lower the charge, and it skips pools with calls
         // under way, as ours is.
         let owed = owed.min(reserved.units());
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            entry.map(|entry| TableEntry {
-                units: entry.units.saturating_add(owed),
-                detail: grown(entry),
-                ..entry
-            })
+        self.few.alter(EntryKind::Pool, pool, |entry| TableEntry {
+            units: entry.units.saturating_add(owed),
+            detail: grown(entry),
+            ..entry
         });
         reserved.keep(owed);
         paid
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            entry.map(|entry| TableEntry {
-                detail: entry.detail - live.min(self::live(&entry).into()),
-                link: entry.link.wrapping_add(BEGUN),
-                ..entry
-            })
+        self.few.alter(EntryKind::Pool, pool, |entry| TableEntry {
+            detail: entry.detail - live.min(self::live(&entry).into()),
+            link: entry.link.wrapping_add(BEGUN),
+            ..entry
         });
     }
 
@@ -337,14 +333,13 @@ impl<'a> Ledger<'a> {
         let Some(seen) = self.few.find(EntryKind::Pool, pool) else { return };
         let kept = keeps.reserved(of_driver(pool));
         let mut back = Units::ZERO;
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, pool, |entry| {
             if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
-                return Some(entry);
+                return entry;
             }
             let units = entry.units.min(target(&entry, kept));
             back = entry.units.saturating_sub(units);
-            Some(TableEntry { units, ..entry })
+            TableEntry { units, ..entry }
         });
         if back > Units::ZERO {
             point("pool: settled");
