@@ -8,6 +8,7 @@ use tranche_shm::credit::Units;
 
 use crate::charge::{Charged, DaemonLink};
 use crate::ledger::{ClaimDenied, Ledger, Owner};
+use crate::order::Announced;
 use crate::table::{EntryKind, Full, TableEntry};
 
 /// Origin of a context, which decides what ends it.
@@ -130,7 +131,7 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let stamp = self.table.stamp();
-        let end = self.begin_end(thread, context, daemon);
+        let end = self.begin_end(thread, Announced::context(context), daemon);
         driver()?;
         self.work_gone(context);
         if let Some(entry) = self.few.take(EntryKind::Context, context, stamp) {
@@ -153,7 +154,7 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
         is_gone: impl FnOnce() -> bool,
     ) -> Result<(), E> {
-        let end = self.begin_device_end(thread, device, daemon);
+        let end = self.begin_end(thread, Announced::device(device), daemon);
         let done = driver();
         if is_gone() {
             let primary = |entry: &TableEntry| self.is_primary_of(device, entry);
