@@ -226,8 +226,7 @@ impl SliceRuntime {
 }
 
 fn free_seat(accounting: &Accounting) -> Option<Seat> {
-    let taken = accounting.life.occupants().into_iter().flat_map(|here| here.members.keys());
     // Slots are in ascending order: the first one that differs from its index follows the first gap.
-    let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
+    let gap = accounting.members().zip(0u16..).take_while(|((seat, _), place)| seat.0 == *place).count();
     (gap < MAX_SLOTS).then_some(Seat(gap as u16))
 }
