@@ -45,7 +45,7 @@ hooks! {
         12050 cuCtxCreate_v4(context: *mut u64, parameters: *mut c_void, flags: u32, device: c_int) => [made] context::create(device);
         2000 cuCtxDestroy(context: u64) => context::destroy(context);
         4000 cuCtxDestroy_v2(context: u64) => context::destroy(context);
-        7000 cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) => context::retain(context, device);
+        7000 cuDevicePrimaryCtxRetain(context: *mut u64, device: c_int) => [made] context::retain(device);
         7000 cuDevicePrimaryCtxRelease(device: c_int) => context::release(device);
         11000 cuDevicePrimaryCtxRelease_v2(device: c_int) => context::release(device);
         7000 cuDevicePrimaryCtxReset(device: c_int) => context::release(device);
@@ -93,11 +93,11 @@ hooks! {
         11020 cuMemPoolExportPointer(out: *mut shared::IpcHandle, pointer: u64) => pool::export_pointer(out, pointer);
         11020 cuMemPoolImportPointer(pointer: *mut u64, pool: u64, shared: *mut shared::IpcHandle) => [made] shared::import_pointer(pool, shared);
         11020 cuMemPoolTrimTo(pool: u64, keep: usize) => pool::trim();
-        10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
-        11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => graph::instantiate(ready, graph);
-        11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => graph::instantiate(ready, graph);
-        12000 cuGraphInstantiateWithParams(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
-        12000 cuGraphInstantiateWithParams_ptsz(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => graph::instantiate_with_parameters;
+        10000 cuGraphInstantiate(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => [made] graph::instantiate(graph);
+        11000 cuGraphInstantiate_v2(ready: *mut u64, graph: u64, failed: *mut u64, log: *mut i8, room: usize) => [made] graph::instantiate(graph);
+        11040 cuGraphInstantiateWithFlags(ready: *mut u64, graph: u64, flags: u64) => [made] graph::instantiate(graph);
+        12000 cuGraphInstantiateWithParams(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => [made] graph::instantiate_with_parameters(graph, parameters);
+        12000 cuGraphInstantiateWithParams_ptsz(ready: *mut u64, graph: u64, parameters: *mut graph::Parameters) => [made] graph::instantiate_with_parameters(graph, parameters);
         11010 cuGraphUpload(graph: u64, stream: u64) => graph::upload(graph, stream);
         11010 cuGraphUpload_ptsz(graph: u64, stream: u64) => graph::upload(graph, stream::own(stream));
         10000 cuGraphLaunch(graph: u64, stream: u64) => graph::launch(graph, Stream(stream));
@@ -259,8 +259,8 @@ hooks! {
         11000 cuIpcOpenMemHandle_v2(pointer: *mut u64, handle: shared::ByValue, flags: u32) => [made] shared::open_handle(handle);
         4010 cuIpcCloseMemHandle(pointer: u64) => shared::close_handle(pointer);
         10000 cuImportExternalMemory(memory: *mut u64, import: *const external::Import) => [made] external::import(import);
-        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => external::view(pointer, memory, view);
-        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => external::array(array, memory);
+        10000 cuExternalMemoryGetMappedBuffer(pointer: *mut u64, memory: u64, view: *const external::View) => [made] external::view(memory, view);
+        10000 cuExternalMemoryGetMappedMipmappedArray(array: *mut u64, memory: u64, view: *const c_void) => [made] external::array(memory);
         10000 cuDestroyExternalMemory(memory: u64) => external::destroy(memory);
         12010 cuMulticastCreate(object: *mut u64, properties: *const c_void) => multicast::create(object);
         12010 cuMulticastBindMem(object: u64, offset: usize, memory: u64, from: usize, bytes: usize, flags: u64) => multicast::bind(object, offset as u64, Bound::Handle(memory));

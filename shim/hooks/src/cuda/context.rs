@@ -13,32 +13,23 @@ use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 use crate::{launch, thread};
 
-pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, context: *const u64, device: c_int) -> c_int {
-    if context.is_null() {
-        // The driver refuses a null pointer itself.
-        return real();
-    }
-    // SAFETY: not null, and read after the driver's success, which has written it.
-    code(retained(device, || checked(real()).map(|()| unsafe { *context })))
-}
-
-/// Charges the reserve and lets `driver` retain the primary context.
-fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Result<(), c_int> {
+/// Charges the reserve and lets `real` retain the primary context.
+pub(crate) fn retain(real: impl Fn(*mut u64) -> c_int, device: c_int) -> Result<u64, c_int> {
     let ledger = ledger()?;
     let slot = slots::slot(&ledger, device)?;
     let call = begin_device_call(&ledger, slot)?;
     with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
-    match driver() {
+    let retained = number(real)();
+    match retained {
         Ok(context) => {
             ledger.primary_opened(context, slot);
-            Ok(())
         }
-        Err(error) => {
+        Err(_) => {
             drop(call);
             let _ = end_primary(&ledger, device, slot, || Ok(()));
-            Err(error)
         }
     }
+    retained
 }
 
 /// Charges a reserve and lets `real` create a context.

@@ -59,49 +59,44 @@ pub(crate) struct Parameters {
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
-    real: unsafe extern "C" fn(*mut u64, u64, *mut Parameters) -> c_int,
-    ready: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     graph: u64,
     parameters: *mut Parameters,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+) -> Result<u64, c_int> {
+    // SAFETY: the parameters are read and written only where not null, valid by the hook's contract.
     unsafe {
         if parameters.is_null() || (*parameters).flags & UPLOAD == 0 {
-            return instantiate(|| real(ready, graph, parameters), ready, graph);
+            return instantiate(real, graph);
         }
         // An upload takes the memory at once, before a handle exists to charge it to. So the graph is made ready
         // first, charged, and then uploaded.
         let Parameters { flags, stream } = *parameters;
         (*parameters).flags = flags & !UPLOAD;
-        let result = instantiate(|| real(ready, graph, parameters), ready, graph);
+        let ready = instantiate(real, graph);
         (*parameters).flags = flags;
-        if result != SUCCESS {
-            return result;
-        }
-        let uploaded = upload(|| driver::cuGraphUpload(*ready, stream), *ready, stream);
-        if uploaded != SUCCESS {
-            forget(*ready);
-            let _ = driver::cuGraphExecDestroy(*ready);
-        }
-        uploaded
+        uploaded(ready?, stream)
     }
 }
 
-/// Lets `real` make a graph ready and enters the size of its memory nodes.
-///
-/// # Safety
-/// `ready` must be the pointer to which `real` writes its result.
-pub(crate) unsafe fn instantiate(real: impl FnOnce() -> c_int, ready: *mut u64, graph: u64) -> c_int {
-    let result = real();
-    if result != SUCCESS {
-        return result;
-    }
-    // SAFETY: the driver succeeded, so it has written to `ready`.
-    let ready = unsafe { *ready };
-    code(enter(ready, graph).inspect_err(|_| {
+/// Uploads a graph that was just made ready, or else destroys it.
+#[inline(never)]
+fn uploaded(ready: u64, stream: u64) -> Result<u64, c_int> {
+    // SAFETY: the graph was just made, and the driver checks the stream, which is the program's.
+    let real = || unsafe { driver::cuGraphUpload(ready, stream) };
+    checked(upload(real, ready, stream)).map(|()| ready).inspect_err(|_| {
+        forget(ready);
         // SAFETY: destroys what the driver has just made, whose handle no other code has received.
         let _ = unsafe { driver::cuGraphExecDestroy(ready) };
-    }))
+    })
+}
+
+/// Lets `real` make a graph ready and enters the size of its memory nodes.
+pub(crate) fn instantiate(real: impl Fn(*mut u64) -> c_int, graph: u64) -> Result<u64, c_int> {
+    let ready = number(real)()?;
+    enter(ready, graph).map(|()| ready).inspect_err(|_| {
+        // SAFETY: destroys what the driver has just made, whose handle no other code has received.
+        let _ = unsafe { driver::cuGraphExecDestroy(ready) };
+    })
 }
 
 fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
@@ -119,7 +114,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
 
 /// The part of `CUDA_MEM_ALLOC_NODE_PARAMS` that is read.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Allocation {
     pool: abi::Properties,
     rest_of_pool: [u64; 9],
@@ -166,15 +161,7 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
 }
 
 fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Result<(), c_int> {
-    let mut asked = Allocation {
-        pool: abi::Properties::NONE,
-        rest_of_pool: [0; 9],
-        access: 0,
-        access_count: 0,
-        bytes: 0,
-        address: 0,
-        more: [0; 16],
-    };
+    let mut asked = Allocation::default();
     // SAFETY: the driver writes a structure that is no larger than the local.
     checked(unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut asked).cast::<c_void>()) })?;
     let blocks = Extent::blocks(asked.bytes as u64).ok_or(OUT_OF_MEMORY)?.worst().bytes();
