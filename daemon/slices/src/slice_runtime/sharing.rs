@@ -92,10 +92,13 @@ impl SliceRuntime {
         reply
     }
 
-    /// Removes a process from all shares.
-    pub(super) fn leave_shares(&self, accounting: &mut Accounting, seat: Seat) {
+    /// Removes a process from all shares and ledgers; returns what it had been granted.
+    pub(super) fn leave_accounts(&self, accounting: &mut Accounting, seat: Seat) -> Bytes {
         self.common(accounting).leave(seat);
         self.compact(accounting);
+        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(accounting);
+        freed
     }
 
     /// Charges of a process on a device; equal results mean that it charged nothing in between.

@@ -195,9 +195,7 @@ impl SliceRuntime {
     pub fn reset_account(&self, seat: Seat) -> Bytes {
         let mut accounting = self.accounting();
         self.clear(seat);
-        self.leave_shares(&mut accounting, seat);
-        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut accounting);
+        let freed = self.leave_accounts(&mut accounting, seat);
         drop(accounting);
         self.left.notify_waiters();
         freed
@@ -214,9 +212,7 @@ impl SliceRuntime {
         point("vacate: left");
         accounting.life.member_gone(seat);
         accounting.drop_handle(id);
-        self.leave_shares(&mut accounting, seat);
-        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut accounting);
+        let freed = self.leave_accounts(&mut accounting, seat);
         self.remove_exiting(&mut accounting, id);
         point("vacate: settled");
         drop(accounting);
