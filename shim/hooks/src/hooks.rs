@@ -325,7 +325,7 @@ hooks! {
 }
 
 #[cfg(test)]
-mod agreement;
+mod agreement_tests;
 
 #[cfg(test)]
 mod tests {
