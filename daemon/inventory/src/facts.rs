@@ -87,19 +87,35 @@ pub struct GpuFault {
 }
 
 /// Reason for which a GPU takes no slices; displays as a message with a remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSliceable {
     /// MIG mode is enabled.
+    #[error(
+        "MIG is on, and a GPU is divided once; use its MIG instances, or turn MIG off with `nvidia-smi -mig 0`"
+    )]
     Mig,
     /// Compute mode is exclusive-process.
+    #[error(
+        "compute mode is exclusive-process, so that two programs cannot share it; \
+         set the default mode with `nvidia-smi -c 0`"
+    )]
     ExclusiveProcess,
     /// Compute mode is prohibited.
+    #[error(
+        "compute mode is prohibited, so that nothing can run on it; \
+         set the default mode with `nvidia-smi -c 0`"
+    )]
     Prohibited,
     /// The GPU is a vGPU, or hosts vGPUs.
+    #[error(
+        "it is under NVIDIA vGPU, whose hypervisor divides it already; use a GPU that is passed through whole"
+    )]
     Vgpu,
     /// The driver demands this recovery.
+    #[error("the driver wants that {0}")]
     NeedsRecovery(Recovery),
     /// The GPU does not respond.
+    #[error("it does not answer ({cause}); reset it or reboot the node")]
     Lost {
         /// Error that NVML returned.
         cause: String,
@@ -134,29 +150,6 @@ impl fmt::Display for Recovery {
             Self::DrainPeers => "what uses it together with other GPUs end",
             Self::DrainAndReset => "what uses it end and it be reset (`nvidia-smi --gpu-reset`)",
         })
-    }
-}
-
-impl fmt::Display for NotSliceable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mig => f.write_str(
-                "MIG is on, and a GPU is divided once; use its MIG instances, or turn MIG off with `nvidia-smi -mig 0`",
-            ),
-            Self::ExclusiveProcess => f.write_str(
-                "compute mode is exclusive-process, so that two programs cannot share it; \
-                 set the default mode with `nvidia-smi -c 0`",
-            ),
-            Self::Prohibited => f.write_str(
-                "compute mode is prohibited, so that nothing can run on it; \
-                 set the default mode with `nvidia-smi -c 0`",
-            ),
-            Self::Vgpu => f.write_str(
-                "it is under NVIDIA vGPU, whose hypervisor divides it already; use a GPU that is passed through whole",
-            ),
-            Self::NeedsRecovery(recovery) => write!(f, "the driver wants that {recovery}"),
-            Self::Lost { cause } => write!(f, "it does not answer ({cause}); reset it or reboot the node"),
-        }
     }
 }
 

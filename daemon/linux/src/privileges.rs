@@ -176,15 +176,20 @@ fn helper() -> Option<&'static Helper> {
     SEPARATED.get().map(|separated| &separated.helper)
 }
 
+/// Outcome of an operation by the helper, or by this process where there is none.
+fn by_helper<T, E: Into<io::Error>>(
+    ask: impl FnOnce(&Helper) -> Result<T, HelperError>,
+    own: impl FnOnce() -> Result<T, E>,
+) -> io::Result<T> {
+    helper().map_or_else(|| own().map_err(E::into), |helper| Ok(ask(helper)?))
+}
+
 /// Opens a region through a read-only mount.
 ///
 /// # Errors
 /// The kernel's, or the helper's.
 pub fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    match helper() {
-        Some(helper) => Ok(helper.read_only_mount(region)?),
-        None => tranche_privileged::detach_read_only(region),
-    }
+    by_helper(|helper| helper.read_only_mount(region), || tranche_privileged::detach_read_only(region))
 }
 
 /// Listens in the folder that containers of a slice mount; `slice` is the slice's directory.
@@ -192,10 +197,7 @@ pub fn read_only_mount(region: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel's, or the helper's.
 pub fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<UnixListener> {
-    match helper() {
-        Some(helper) => Ok(helper.listen(slice)?),
-        None => Ok(own.listen(slice)?),
-    }
+    by_helper(|helper| helper.listen(slice), || own.listen(slice))
 }
 
 /// Writes a slice's document for containers. `slice` is the slice's directory, and GPUs are given as a mask.
@@ -203,10 +205,7 @@ pub fn listen(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<UnixListene
 /// # Errors
 /// The file system's, or the helper's.
 pub fn write_document(own: &Containers, slice: BorrowedFd<'_>, gpus: u64, with_shim: bool) -> io::Result<()> {
-    match helper() {
-        Some(helper) => Ok(helper.write_document(slice, gpus, with_shim)?),
-        None => Ok(own.write(slice, gpus, with_shim)?),
-    }
+    by_helper(|helper| helper.write_document(slice, gpus, with_shim), || own.write(slice, gpus, with_shim))
 }
 
 /// Removes a slice's document for containers; `slice` is the slice's directory.
@@ -214,10 +213,7 @@ pub fn write_document(own: &Containers, slice: BorrowedFd<'_>, gpus: u64, with_s
 /// # Errors
 /// The file system's, or the helper's.
 pub fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()> {
-    match helper() {
-        Some(helper) => Ok(helper.withdraw(slice)?),
-        None => Ok(own.withdraw(slice)?),
-    }
+    by_helper(|helper| helper.withdraw(slice), || own.withdraw(slice))
 }
 
 /// Removes documents and folders of slices that no longer exist.
@@ -225,10 +221,7 @@ pub fn withdraw(own: &Containers, slice: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// The file system's, or the helper's.
 pub fn sweep(own: &Containers) -> io::Result<()> {
-    match helper() {
-        Some(helper) => Ok(helper.sweep()?),
-        None => own.sweep(),
-    }
+    by_helper(Helper::sweep, || own.sweep())
 }
 
 /// Signals the process of a pidfd, with the daemon's own rights where they suffice.
@@ -268,10 +261,8 @@ pub fn sees_mappings() -> io::Result<()> {
 /// # Errors
 /// `NotFound` if the process does not map it; otherwise the kernel's, or the helper's.
 pub fn mapped_memory(process: BorrowedFd<'_>, inode: u64) -> io::Result<File> {
-    let named = match helper() {
-        Some(helper) => helper.memory(process, inode)?,
-        None => tranche_privileged::mapped_memory(process, inode, geteuid().as_raw())?,
-    };
+    let own = || tranche_privileged::mapped_memory(process, inode, geteuid().as_raw());
+    let named = by_helper(|helper| helper.memory(process, inode), own)?;
     File::options().read(true).write(true).open(format!("/proc/self/fd/{}", named.as_raw_fd()))
 }
 

@@ -52,9 +52,7 @@ impl Mapping {
         // guard below replaces lost pages by empty ones, so all addresses stay readable.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
-}
 
-impl Mapping {
     /// Returns true if the file was truncated since the last call, which loses its content.
     pub fn was_damaged(&self) -> bool {
         self.guard.was_damaged()

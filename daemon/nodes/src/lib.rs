@@ -111,19 +111,13 @@ pub struct NodeFigures {
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error("{0}")]
-    Http(Box<ureq::Error>),
+    Http(#[from] Box<ureq::Error>),
     #[error("its page has no answer of its daemon")]
     NoDaemon,
     #[error("it answers with status {0}")]
     Status(u16),
     #[error("its answer is no overview")]
     Content,
-}
-
-impl From<ureq::Error> for FetchError {
-    fn from(error: ureq::Error) -> Self {
-        Self::Http(Box::new(error))
-    }
 }
 
 fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, FetchError> {
@@ -133,13 +127,13 @@ fn fetch<T: DeserializeOwned>(url: &str) -> Result<T, FetchError> {
         .http_status_as_error(false)
         .timeout_global(Some(PATIENCE))
         .build();
-    let mut answer = config.new_agent().get(url).call()?;
+    let mut answer = config.new_agent().get(url).call().map_err(Box::new)?;
     match answer.status().as_u16() {
         200 => {}
         503 => return Err(FetchError::NoDaemon),
         status => return Err(FetchError::Status(status)),
     }
-    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec()?;
+    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec().map_err(Box::new)?;
     serde_json::from_slice(&body).map_err(|_| FetchError::Content)
 }
 

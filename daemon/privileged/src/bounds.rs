@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// First argument that selects the helper.
 pub const ARGUMENT: &str = "privileged-helper";
@@ -34,6 +35,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Start of a program as the helper, or as the park worker; the first argument selects it.
+    pub(crate) fn command(&self, program: &Path, selects: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.arguments(selects)).env_clear().current_dir("/");
+        command
+    }
+
     /// Arguments of the program of the helper, or of the park worker; the first one selects it.
     pub(crate) fn arguments(&self, selects: &str) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![selects.into(), self.user.to_string().into()];

@@ -185,7 +185,7 @@ pub(crate) fn load(program: &[Instruction], name: &str) -> io::Result<OwnedFd> {
         flags: 0,
         name: [0; NAME],
     };
-    load.name.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(place, byte)| *place = byte);
+    load.name.iter_mut().zip(padded(name)).for_each(|(place, byte)| *place = byte);
     // SAFETY: `program` is borrowed for the call and has `count` instructions of eight bytes; the license is
     // a static C string; all other fields are plain values.
     unsafe { descriptor(PROG_LOAD, &mut load) }
@@ -244,7 +244,7 @@ pub(crate) fn attached(cgroup: BorrowedFd<'_>, name: &str) -> io::Result<Vec<(u3
         let mut wanted = [id, 0, 0];
         // SAFETY: BPF_PROG_GET_FD_BY_ID reads an id, a next id and flags; no pointer.
         let program = unsafe { descriptor(PROG_GET_FD_BY_ID, &mut wanted) }?;
-        if name_of(&program)?.iter().copied().eq(padded(name)) {
+        if info(&program)?.name.into_iter().eq(padded(name)) {
             named.push((id, program));
         }
     }
@@ -256,16 +256,13 @@ pub(crate) fn id_of(program: &OwnedFd) -> io::Result<u32> {
     Ok(info(program)?.id)
 }
 
-fn name_of(program: &OwnedFd) -> io::Result<[u8; NAME]> {
-    Ok(info(program)?.name)
-}
-
 fn padded(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().take(NAME - 1).chain(std::iter::repeat(0)).take(NAME)
 }
 
 /// Beginning of `struct bpf_prog_info`, up to the name.
 #[repr(C)]
+#[derive(Default)]
 struct Info {
     kind: u32,
     id: u32,
@@ -279,23 +276,8 @@ struct Info {
     name: [u8; NAME],
 }
 
-impl Info {
-    const EMPTY: Self = Self {
-        kind: 0,
-        id: 0,
-        tag: [0; 8],
-        lengths: [0; 2],
-        code: [0; 2],
-        loaded: 0,
-        user: 0,
-        map_count: 0,
-        maps: 0,
-        name: [0; NAME],
-    };
-}
-
 fn info(program: &OwnedFd) -> io::Result<Info> {
-    let mut info = Info::EMPTY;
+    let mut info = Info::default();
     // SAFETY: all lengths and pointers in `info` are zero, so the kernel writes to `info` only.
     unsafe { inform(program, &mut info) }?;
     Ok(info)
@@ -313,7 +295,7 @@ pub(crate) fn table_of(program: &OwnedFd, key: usize) -> io::Result<Map> {
     }
     let mut ids = [0u32; MOST_TABLES];
     let maps = ids.as_mut_ptr().expose_provenance() as u64;
-    let mut info = Info { map_count: MOST_TABLES as u32, maps, ..Info::EMPTY };
+    let mut info = Info { map_count: MOST_TABLES as u32, maps, ..Info::default() };
     // SAFETY: the kernel writes at most `map_count` ids of four bytes; `ids` has room for them, outlives the
     // call and is not accessed meanwhile. All other lengths and pointers are zero.
     unsafe { inform(program, &mut info) }?;

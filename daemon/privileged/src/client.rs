@@ -6,15 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, Shutdown, SockFlag, SockType, shutdown, socketpair};
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 
 use crate::bounds::{ARGUMENT, Bounds};
 use crate::containers::Description;
+use crate::park::start;
 use crate::protocol::{ProcessFile, REPLY, Refusal, Reply, Request, Step};
 use crate::sys;
 
@@ -59,13 +60,8 @@ impl Helper {
         bounds: &Bounds,
         description: Option<&Description>,
     ) -> io::Result<(Self, Child)> {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-        let mut command = Command::new(program);
-        command.args(bounds.arguments(ARGUMENT)).env_clear().current_dir("/");
         let description = description.map_or_else(|| File::open("/dev/null"), Description::file)?;
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::from(description));
-        let child = command.spawn()?;
+        let (socket, child) = start(bounds.command(program, ARGUMENT), description)?;
         Ok((Self::over(socket, child.id()), child))
     }
 

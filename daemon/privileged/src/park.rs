@@ -1,5 +1,6 @@
 //! Start of the park worker: the process that calls the driver to checkpoint and restore tenants.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,17 +33,33 @@ const KEPT: [Capability; 2] = [
 /// # Errors
 /// If no process or socket can be created.
 pub fn start_park_worker(program: &Path, bounds: &Bounds) -> io::Result<(OwnedFd, Child)> {
-    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    let mut command = Command::new(program);
-    command.args(bounds.arguments(PARK_WORKER)).env_clear().current_dir("/");
+    let mut command = bounds.command(program, PARK_WORKER);
     if let Some(node) = &bounds.simulated_node {
         command.env("SIMGPU_NODE", node);
     }
     if let Some(path) = &bounds.library_path {
         command.env("LD_LIBRARY_PATH", path);
     }
-    command.stdin(Stdio::from(theirs)).stdout(Stdio::from(File::open("/dev/null")?));
-    Ok((ours, command.spawn()?))
+    start(command, File::open("/dev/null")?)
+}
+
+/// Starts a process with an end of a new socket as its standard input; returns the other end.
+pub(crate) fn start(mut command: Command, output: File) -> io::Result<(OwnedFd, Child)> {
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    let child = command.stdin(Stdio::from(theirs)).stdout(Stdio::from(output)).spawn()?;
+    Ok((ours, child))
+}
+
+/// Gives up what a new process of the daemon has from its parent: descriptors, name, and signals.
+///
+/// It ends when the parent closes the socket, not by a signal that both get from a terminal.
+pub(crate) fn begin(name: &CStr) -> io::Result<()> {
+    sys::close_inherited(3)?;
+    let ignored: SigSet =
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+    ignored.thread_set_mask()?;
+    let _ = prctl::set_name(name);
+    Ok(())
 }
 
 /// Reduces this process to what the park worker needs; returns its socket, the standard input.
@@ -50,12 +67,7 @@ pub fn start_park_worker(program: &Path, bounds: &Bounds) -> io::Result<(OwnedFd
 /// # Errors
 /// If the kernel refuses.
 pub fn become_park_worker() -> io::Result<OwnedFd> {
-    sys::close_inherited(3)?;
-    // It ends when the daemon closes the socket, not by a signal that both get from a terminal.
-    let ignored: SigSet =
-        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
-    ignored.thread_set_mask()?;
-    let _ = prctl::set_name(c"tranched-park");
+    begin(c"tranched-park")?;
     // A process of another user than root would lose its own files in /proc.
     if geteuid().is_root() {
         prctl::set_dumpable(false)?;

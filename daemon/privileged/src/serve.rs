@@ -8,14 +8,13 @@ use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
 use crate::bounds::Bounds;
 use crate::containers::{Containers, Description};
 use crate::evidence::{Subject, mapped_memory};
-use crate::park::start_park_worker;
+use crate::park::{begin, start_park_worker};
 use crate::powers;
 use crate::protocol::{Denied, ProcessFile, REQUEST, Refusal, Reply, Request, Step};
 use crate::rule::{self, Rule};
@@ -41,12 +40,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn prepare() -> io::Result<(OwnedFd, Option<Description>)> {
-    sys::close_inherited(3)?;
-    // The helper ends when the main process does, not by a signal that both get from a terminal.
-    let ignored: SigSet =
-        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
-    ignored.thread_set_mask()?;
-    let _ = prctl::set_name(c"tranched-helper");
+    begin(c"tranched-helper")?;
     prctl::set_dumpable(false)?;
     powers::drop_unneeded().map_err(io::Error::other)?;
     let description = File::from(io::stdout().as_fd().try_clone_to_owned()?);

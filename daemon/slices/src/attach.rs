@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::id::HostPid;
+use tranche_domain::id::{HostPid, SliceName};
 use tranche_shm::crash::point;
 use tranche_shm::credit::Units;
 use tranche_shm::message::{AttachRefusal, DaemonReply, ProcessRequest};
@@ -67,8 +67,7 @@ pub fn listen(
                             connections.spawn(converse(Arc::clone(&reaper), runtime, candidate, stream));
                         }
                         Err(refusal) if rejections.len() < MOST_STRANGERS => {
-                            reaper.telemetry.counters.rejected(&runtime.name);
-                            reaper.telemetry.events.record(rejection(&runtime, peer_pid(&stream), refusal));
+                            note_rejection(&reaper, &runtime.name, peer_pid(&stream), refusal);
                             rejections.spawn(reject(refusal, stream));
                             // Lets attached processes be served between two connections.
                             yield_now().await;
@@ -128,16 +127,15 @@ async fn converse(
             let _ = serve(&reaper.telemetry, &runtime, &connection, member).await; // disconnected; the reaper handles its end
         }
         Ok(Ok(Err(refusal))) => {
-            reaper.telemetry.counters.rejected(&runtime.name);
-            reaper.telemetry.events.record(rejection(&runtime, Some(candidate.who.id.pid), refusal));
+            note_rejection(&reaper, &runtime.name, Some(candidate.who.id.pid), refusal);
             let _ = connection.send(DaemonReply::Refused(refusal), &[]);
         }
         Ok(Err(_)) | Err(_) => {} // disconnected, or sent no hello in time
     }
 }
 
-/// Event for a rejected process.
-fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: AttachRefusal) -> Happening {
+/// Counts a rejected process, and records an event for it.
+fn note_rejection(reaper: &Reaper, slice: &SliceName, pid: Option<HostPid>, refusal: AttachRefusal) {
     let why = match refusal {
         AttachRefusal::Abi => {
             "its library speaks a version of shared memory that this daemon does not serve; start it with this release's"
@@ -149,11 +147,8 @@ fn rejection(runtime: &SliceRuntime, who: Option<HostPid>, refusal: AttachRefusa
     };
     let told =
         Happening::new(EventKind::Refused, format!("a process wanted to join the slice and may not: {why}"));
-    let told = told.of(&runtime.name);
-    match who {
-        Some(pid) => told.by(pid),
-        None => told,
-    }
+    reaper.telemetry.counters.rejected(slice);
+    reaper.telemetry.events.record(Happening { pid, ..told.of(slice) });
 }
 
 /// Event for a process that wrote to another one's connection.

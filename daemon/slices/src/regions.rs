@@ -26,6 +26,7 @@ use crate::shares;
 use tranche_linux::privileges;
 use tranche_linux::sealed;
 use tranche_linux::sys::Mapping;
+use tranche_privileged::remove;
 
 /// File name of the control region.
 const CONTROL: &str = "control";
@@ -123,16 +124,15 @@ impl Regions {
                 }
             }
             false => {
-                fit(&path, compute::REGION_BYTES)?;
-                (open(&path)?, false)
+                let usage = open(&path)?;
+                // Whatever a tenant made of its length.
+                usage.set_len(compute::REGION_BYTES as u64)?;
+                (usage, false)
             }
         };
         let regions = Self::map(directory, usage, lost)?;
         let control = ControlWriter::attach(regions.control.words()).map_err(io::Error::other)?;
-        if lost {
-            Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
-        }
-        if regions.usage().generation() != control.reader().generation() {
+        if lost || regions.usage().generation() != control.reader().generation() {
             Usage::init(regions.usage.words(), control.reader().generation()).map_err(io::Error::other)?;
         }
         control.take_over();
@@ -303,13 +303,6 @@ fn make_usage(directory: &Path, sealed: bool) -> io::Result<File> {
     Ok(usage)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
@@ -333,11 +326,6 @@ fn take_room_for(usage: &File, seats: usize) -> io::Result<()> {
 fn take_room(file: &File, from: usize, bytes: usize) -> io::Result<()> {
     let number = |bytes| i64::try_from(bytes).map_err(io::Error::other);
     Ok(posix_fallocate(file, number(from)?, number(bytes)?)?)
-}
-
-/// Sets the length of a file, whatever a tenant made of it.
-fn fit(path: &Path, bytes: usize) -> io::Result<()> {
-    File::options().write(true).open(path)?.set_len(bytes as u64)
 }
 
 /// Opens the file through a read-only mount. The tree's descriptor only names the file, and opening it by that name

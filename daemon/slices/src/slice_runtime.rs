@@ -282,10 +282,20 @@ impl Drop for SliceRuntime {
 }
 
 impl Accounting {
+    /// Attached processes by slot.
+    fn members(&self) -> impl Iterator<Item = (Seat, ProcessId)> {
+        let members = self.life.occupants().into_iter().flat_map(|here| &here.members);
+        members.map(|(seat, id)| (*seat, *id))
+    }
+
+    /// Slots of the attached processes.
+    fn seats(&self) -> Vec<Seat> {
+        self.members().map(|(seat, _)| seat).collect()
+    }
+
     /// Slot of an attached process.
     fn seat_of(&self, id: ProcessId) -> Option<Seat> {
-        let members = &self.life.occupants()?.members;
-        members.iter().find(|(_, member)| **member == id).map(|(seat, _)| *seat)
+        self.members().find(|(_, member)| *member == id).map(|(seat, _)| seat)
     }
 
     /// Closes a process's handle unless it is still root or attached; it may be both.

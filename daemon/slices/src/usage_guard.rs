@@ -105,13 +105,8 @@ pub fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
         Ok(None) => {}
         Ok(Some(Tampering::Grown)) => {
             let detail = "a process of the slice made the usage file longer; it was cut back";
-            telemetry.events.record(Happening::new(EventKind::UsageTampered, detail).of(name));
             let message = format!("a tenant made the usage file of slice {name} longer; it was cut back");
-            telemetry.conditions.set(
-                Condition::UsageExtended,
-                ConditionSubject::Slice(name.clone()),
-                message,
-            );
+            report(telemetry, name, detail, Condition::UsageExtended, message);
         }
         Ok(Some(Tampering::Truncated)) => report_truncated(telemetry, name),
         Err(error) => tracing::error!(slice = %name, %error, "cannot look at the length of a usage file"),
@@ -121,9 +116,13 @@ pub fn restore_length(telemetry: &Telemetry, runtime: &SliceRuntime) {
 /// Records that a slice's usage region was truncated, so what it holds is unknown.
 pub fn report_truncated(telemetry: &Telemetry, slice: &SliceName) {
     let detail = "a process of the slice truncated the usage region";
-    telemetry.events.record(Happening::new(EventKind::UsageTampered, detail).of(slice));
     let message = format!(
         "a tenant truncated the usage region of slice {slice}: what it holds is not known any more; delete it"
     );
-    telemetry.conditions.set(Condition::UsageTruncated, ConditionSubject::Slice(slice.clone()), message);
+    report(telemetry, slice, detail, Condition::UsageTruncated, message);
+}
+
+fn report(telemetry: &Telemetry, slice: &SliceName, detail: &str, kind: Condition, message: String) {
+    telemetry.events.record(Happening::new(EventKind::UsageTampered, detail).of(slice));
+    telemetry.conditions.set(kind, ConditionSubject::Slice(slice.clone()), message);
 }

@@ -22,7 +22,7 @@ use process::ProcessState;
 use reading::RecordReading;
 
 /// State of a slice's records between two looks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Account {
     /// Device at each position of the sorted order of GPUs.
     order: Vec<DeviceSlot>,
@@ -50,14 +50,7 @@ impl Account {
             busy: vec![Nanos::ZERO; order.len()],
             reading: RecordReading::blank(order.len()),
             order,
-            looked: None,
-            processes: Vec::new(),
-            waiting: false,
-            claims_work: false,
-            marks: 0,
-            launching: 0,
-            passes: 0,
-            degraded: 0,
+            ..Self::default()
         }
     }
 

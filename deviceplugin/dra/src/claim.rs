@@ -220,7 +220,7 @@ fn size(request: &str, result: &DeviceRequestAllocationResult) -> Result<(Bytes,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{DRIVER, NODE, claim, node, result};
+    use crate::tests::{DRIVER, NODE, claim, node, result};
     use proptest::prelude::*;
 
     const UID: &str = "5d8c3c1a-0000-4000-8000-000000000001";

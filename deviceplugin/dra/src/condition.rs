@@ -142,7 +142,7 @@ fn current(gpu: &GpuView, ignored: &[u64]) -> Option<Ailment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::node;
+    use crate::tests::node;
     use tranche_domain::fault::Fault;
 
     fn ailment(conditions: &GpuConditions) -> Option<&'static str> {

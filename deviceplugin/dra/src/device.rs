@@ -109,7 +109,7 @@ fn semantic(version: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::node;
+    use crate::tests::node;
 
     #[test]
     fn gpu_is_a_device_that_is_found_again() {

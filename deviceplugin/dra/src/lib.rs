@@ -24,4 +24,4 @@ mod service;
 mod turns;
 
 #[cfg(test)]
-mod testing;
+mod tests;

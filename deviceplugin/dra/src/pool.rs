@@ -138,7 +138,7 @@ mod tests {
     use crate::condition::Ailment;
     use crate::device::{MEMORY, device};
     use crate::profile::{self, PartProfile};
-    use crate::testing::{node, published};
+    use crate::tests::{node, published};
 
     fn devices(ailment: Option<&Ailment>) -> Vec<PoolPart> {
         let node = node(2);

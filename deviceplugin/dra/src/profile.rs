@@ -117,7 +117,7 @@ pub(crate) fn counters(gpu: &GpuView) -> CounterSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::node;
+    use crate::tests::node;
     use proptest::prelude::*;
 
     fn profile(name: &str, permille: u32) -> PartProfile {

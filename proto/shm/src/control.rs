@@ -174,6 +174,11 @@ impl<'a> Control<'a> {
         (self.words[DEVICE_COUNT].load(Acquire) as usize).min(MAX_DEVICES)
     }
 
+    /// Devices of the slice, in its order.
+    pub fn devices(self) -> impl Iterator<Item = DeviceSlot> + use<> {
+        (0..self.device_count()).filter_map(DeviceSlot::new)
+    }
+
     /// One past the highest slot in use, at most [`MAX_SLOTS`]: the end of every loop over slots.
     pub fn slots_high(self) -> usize {
         (self.words[SLOTS_HIGH].load(Acquire) as usize).min(MAX_SLOTS)

@@ -47,11 +47,11 @@ unsafe fn make<R, F: Fn() -> R>(closure: *const ()) -> R {
     unsafe { (*closure.cast::<F>())() }
 }
 
-/// The driver's result with the number that it writes: an address or a handle.
+/// The driver's result with the number that it writes: an address, a handle or a size.
 #[inline(always)]
-pub(crate) fn number(call: impl Fn(*mut u64) -> c_int) -> impl Fn() -> Result<u64, c_int> {
+pub(crate) fn number<N: Default>(call: impl Fn(*mut N) -> c_int) -> impl Fn() -> Result<N, c_int> {
     move || {
-        let mut made = 0;
+        let mut made = N::default();
         checked(call(&mut made)).map(|()| made)
     }
 }

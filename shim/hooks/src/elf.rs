@@ -209,9 +209,10 @@ fn sysv_hash(name: &[u8]) -> u32 {
 /// The first result of `found` for a loaded object.
 ///
 /// The object must not be used afterwards unless something else keeps it loaded.
-pub(crate) fn search<T>(found: impl FnMut(Object) -> Option<T>) -> Option<T> {
+pub(crate) fn search<T, F: FnMut(Object) -> Option<T>>(found: F) -> Option<T> {
     let mut search = SymbolSearch { found, result: None };
-    search.run();
+    // SAFETY: the callback receives the search back, which lives until dl_iterate_phdr returns.
+    unsafe { libc::dl_iterate_phdr(Some(visit::<T, F>), (&raw mut search).cast()) };
     search.result
 }
 
@@ -226,15 +227,6 @@ pub(crate) fn in_libc(name: &CStr) -> Option<*mut c_void> {
 struct SymbolSearch<T, F> {
     found: F,
     result: Option<T>,
-}
-
-impl<T, F: FnMut(Object) -> Option<T>> SymbolSearch<T, F> {
-    fn run(&mut self) {
-        // SAFETY: the callback receives `self` back, which lives until dl_iterate_phdr returns.
-        unsafe {
-            libc::dl_iterate_phdr(Some(visit::<T, F>), ptr::from_mut(self).cast());
-        }
-    }
 }
 
 unsafe extern "C" fn visit<T, F: FnMut(Object) -> Option<T>>(

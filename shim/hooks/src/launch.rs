@@ -19,8 +19,8 @@ use crate::{bell, direct, sys, thread};
 
 /// Passes one launch through the gate, and grants the thread as many as the gate allows.
 #[inline(always)]
-pub(crate) fn through(stream: Option<Stream>, work: Work, real: &impl Fn() -> c_int) -> c_int {
-    pass(stream, work, DriverCall::of(real))
+pub(crate) fn through(real: impl Fn() -> c_int, stream: Option<Stream>, work: Work) -> c_int {
+    pass(stream, work, DriverCall::of(&real))
 }
 
 fn pass(stream: Option<Stream>, work: Work, real: DriverCall<'_>) -> c_int {
@@ -38,12 +38,12 @@ fn pass(stream: Option<Stream>, work: Work, real: DriverCall<'_>) -> c_int {
 
 /// Passes a copy or fill: as a launch if it counts, and else at once.
 ///
-/// One of unknown route counts wherever any does.
+/// One of unknown route counts wherever any does. The kind is determined only where it counts.
 #[inline(always)]
 pub(crate) fn transferred(
+    real: impl Fn() -> c_int,
     stream: Stream,
     what: impl FnOnce() -> Transfer,
-    real: impl Fn() -> c_int,
 ) -> c_int {
     let transfer = match counted_transfers() {
         CountedTransfers::None | CountedTransfers::Held => None,
@@ -51,7 +51,7 @@ pub(crate) fn transferred(
         CountedTransfers::Inside => Some(what()).filter(|transfer| !transfer.is_over_bus()),
     };
     match transfer {
-        Some(transfer) => through(Some(stream), Work::Transfer(transfer), &real),
+        Some(transfer) => through(real, Some(stream), Work::Transfer(transfer)),
         None => real(),
     }
 }

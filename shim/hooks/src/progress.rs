@@ -98,15 +98,14 @@ pub(crate) fn place(inside: &Inside, context: u64, stream: u64, sequence: u32) -
 /// Switches the context to events.
 #[cold]
 fn refuse(root: Root, context: u64) {
-    if let Some(known) = all_known(root).find(|known| known(ContextWord::Handle).load(Acquire) == context) {
+    if let Some(known) = known(root, context) {
         known(ContextWord::Address).store(REFUSED, Relaxed);
     }
 }
 
 /// Address of the record for the GPU in a context; `None` where it cannot write.
 fn address_in(inside: &Inside, context: u64) -> Option<u64> {
-    let known = all_known(inside.root).find(|known| known(ContextWord::Handle).load(Acquire) == context);
-    match known {
+    match known(inside.root, context) {
         Some(known) => Some(known(ContextWord::Address).load(Relaxed)).filter(|address| *address != REFUSED),
         None => give_page(inside, context),
     }
@@ -115,6 +114,10 @@ fn address_in(inside: &Inside, context: u64) -> Option<u64> {
 fn all_known(root: Root) -> impl Iterator<Item = impl Fn(ContextWord) -> &'static AtomicU64> {
     (0..CONTEXTS)
         .map(move |at| move |known| &root.marks()[FIRST_CONTEXT + at * CONTEXT_WORDS + known as usize])
+}
+
+fn known(root: Root, context: u64) -> Option<impl Fn(ContextWord) -> &'static AtomicU64> {
+    all_known(root).find(|known| known(ContextWord::Handle).load(Acquire) == context)
 }
 
 /// Enters the current context, with a mapping of the record's page if the driver registers one.
@@ -158,10 +161,7 @@ pub(crate) fn contexts_on(root: Root, device: c_int) -> impl Iterator<Item = u64
 
 /// Removes an ended context, and unmaps its page.
 pub(crate) fn forget(root: Root, context: u64) {
-    let Some(known) = all_known(root).find(|known| known(ContextWord::Handle).load(Acquire) == context)
-    else {
-        return;
-    };
+    let Some(known) = known(root, context) else { return };
     let page = known(ContextWord::Page).swap(0, Relaxed) as usize;
     if known(ContextWord::Handle).compare_exchange(context, 0, Release, Relaxed).is_ok() && page != 0 {
         sys::unmap_again(page, PAGE);

@@ -8,7 +8,7 @@ use tranche_shm::credit::Units;
 use crate::ledger::Ledger;
 use crate::link::{MAPPING, MULTICAST, REFERENCE};
 use crate::mark::{Behind, Mark, Marks};
-use crate::table::{Cursor, EntryKind, TableEntry};
+use crate::table::{EntryKind, TableEntry};
 
 /// A region of an array, with the physical memory to map there, or none to unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +106,7 @@ impl Ledger<'_> {
 
     /// Ends all bindings of an array or an endpoint that has been destroyed.
     pub fn unbind_all(&self, object: u64) {
-        let bound =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Binding && entry.detail == object;
-        let mut cursor = Cursor::default();
-        while let Some((_, _, gone)) = self.few.take_next(&mut cursor, bound) {
+        for (_, _, gone) in self.few.drain(&[EntryKind::Binding], |entry| entry.detail == object) {
             self.drop_mapping(gone);
         }
     }

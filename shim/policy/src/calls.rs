@@ -153,22 +153,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Begins the end of a context: afterwards no call is under way in it, and none begins.
-    pub(crate) fn begin_end(&self, thread: u64, context: u64, daemon: &impl DaemonLink) -> ContextEnd<'a> {
-        self.announce_end(thread, Announced::context(context), daemon)
-    }
-
-    /// Begins what may be the end of a device's primary context.
-    pub(crate) fn begin_device_end(
-        &self,
-        thread: u64,
-        device: DeviceSlot,
-        daemon: &impl DaemonLink,
-    ) -> ContextEnd<'a> {
-        self.announce_end(thread, Announced::device(device), daemon)
-    }
-
-    fn announce_end(&self, thread: u64, what: Announced, daemon: &impl DaemonLink) -> ContextEnd<'a> {
+    /// Begins the end of a context, or what may be the end of a device's primary one.
+    ///
+    /// Afterwards no call is under way in it, and none begins.
+    pub(crate) fn begin_end(&self, thread: u64, what: Announced, daemon: &impl DaemonLink) -> ContextEnd<'a> {
         let hush = self.hush();
         let deadline_ns = daemon.now_ns().saturating_add(ORDER_PATIENCE_NS);
         let mut pauses = 0u32;

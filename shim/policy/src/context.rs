@@ -8,7 +8,8 @@ use tranche_shm::credit::Units;
 
 use crate::charge::{Charged, DaemonLink};
 use crate::ledger::{ClaimDenied, Ledger, Owner};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::order::Announced;
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Origin of a context, which decides what ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,19 +105,12 @@ impl Ledger<'_> {
             serial: present.serial(),
             ..self.entry(device, units)
         };
-        match self.few.put(EntryKind::Context, context, entry) {
-            Ok(before) => {
-                reserved.keep(units);
-                present.keep();
-                self.show_more(device, units);
-                before.into_iter().for_each(|gone| self.context_gone(gone));
-                Ok(context)
-            }
-            Err(full) => {
-                undo(context);
-                Err(full.into())
-            }
-        }
+        let before = self.few.put(EntryKind::Context, context, entry).inspect_err(|_| undo(context))?;
+        reserved.keep(units);
+        present.keep();
+        self.show_more(device, units);
+        before.into_iter().for_each(|gone| self.context_gone(gone));
+        Ok(context)
     }
 
     /// Enters `alias` as another name of `context`, which ends with it.
@@ -137,7 +131,7 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let stamp = self.table.stamp();
-        let end = self.begin_end(thread, context, daemon);
+        let end = self.begin_end(thread, Announced::context(context), daemon);
         driver()?;
         self.work_gone(context);
         if let Some(entry) = self.few.take(EntryKind::Context, context, stamp) {
@@ -160,14 +154,11 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
         is_gone: impl FnOnce() -> bool,
     ) -> Result<(), E> {
-        let end = self.begin_device_end(thread, device, daemon);
+        let end = self.begin_end(thread, Announced::device(device), daemon);
         let done = driver();
         if is_gone() {
-            let primary = |kind: EntryKind, entry: &TableEntry| {
-                kind == EntryKind::Context && self.is_primary_of(device, entry)
-            };
-            let mut cursor = Cursor::default();
-            while let Some((_, context, entry)) = self.few.take_next(&mut cursor, primary) {
+            let primary = |entry: &TableEntry| self.is_primary_of(device, entry);
+            for (_, context, entry) in self.few.drain(&[EntryKind::Context], primary) {
                 self.work_gone(context);
                 self.forget_owner(Owner(entry.serial));
             }
@@ -192,10 +183,8 @@ impl Ledger<'_> {
     /// Releases the reserve of the primary context if there is none on the device.
     fn end_reserve(&self, device: DeviceSlot) {
         let _turn = self.device_lock(device).acquire();
-        let primary = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Context && self.is_primary_of(device, entry)
-        };
-        if self.few.next(&mut Cursor::default(), primary).is_some() {
+        let primary = |entry: &TableEntry| self.is_primary_of(device, entry);
+        if self.few.entries(&[EntryKind::Context], primary).next().is_some() {
             return;
         }
         if let Some(units) = self.context_charge(device).swap(0, AcqRel).checked_sub(1) {
@@ -217,11 +206,9 @@ impl Ledger<'_> {
         if gone.link != 0 {
             self.leave_present(gone.link, gone.serial);
         }
-        let same =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Context && entry.serial == gone.serial;
-        let mut cursor = Cursor::default();
         let mut units = gone.units;
-        while let Some((_, context, other)) = self.few.take_next(&mut cursor, same) {
+        let same = |entry: &TableEntry| entry.serial == gone.serial;
+        for (_, context, other) in self.few.drain(&[EntryKind::Context], same) {
             self.work_gone(context);
             if other.link != 0 {
                 self.leave_present(other.link, other.serial);

@@ -12,7 +12,7 @@ use crate::charge::{ChargeRefused, Charged, DaemonLink};
 use crate::extent::BLOCK;
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::mark::{Mark, Marks};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Detail of an entry of [`EntryKind::Graph`] that never ran.
 ///
@@ -52,11 +52,11 @@ impl Ledger<'_> {
         driver: impl FnOnce() -> Result<(), E>,
         mark: impl Fn() -> Mark,
     ) -> Result<(), ClaimDenied<E>> {
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             self.before_launch(key(graph, device), device, context, daemon, keeps)?;
         }
         let launched = driver().map_err(ClaimDenied::Driver);
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             self.mark_end(key(graph, device), device, keeps, &mark);
         }
         launched
@@ -64,10 +64,7 @@ impl Ledger<'_> {
 
     /// Ends all graphs of a context that has ended, and their marks with it.
     pub(crate) fn graphs_gone(&self, context: u64) {
-        let of_context =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Graph && entry.detail == context;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, seen)) = self.few.next(&mut cursor, of_context) {
+        for (_, key, seen) in self.few.entries(&[EntryKind::Graph], |entry| entry.detail == context) {
             let _turn = self.device_lock(seen.device).acquire();
             self.graph_ended(key, &seen);
         }
@@ -75,12 +72,12 @@ impl Ledger<'_> {
 
     /// Ends a graph that the program destroyed on all devices. Memory that it allocated without a free stays.
     pub fn graph_destroyed(&self, graph: u64) {
-        self.devices().for_each(|device| self.graph_gone(graph, device));
+        self.tenant.control.devices().for_each(|device| self.graph_gone(graph, device));
     }
 
     /// Lowers the charge to what graphs can hold now, or raises it to what the driver keeps.
     pub fn settle_graphs(&self, daemon: &impl DaemonLink, keeps: &impl GraphUse) {
-        for device in self.devices() {
+        for device in self.tenant.control.devices() {
             let _turn = self.device_lock(device).acquire();
             let Some(charged) = self.few.find(EntryKind::GraphMemory, name(device)) else { continue };
             self.notice_ended(device, keeps);
@@ -92,9 +89,8 @@ impl Ledger<'_> {
                 self.tenant.charge(device, more, daemon).map(|reserved| reserved.keep(more)).is_ok()
             };
             let units = if back > Units::ZERO || paid { bound } else { charged.units };
-            let _ = self.few.change(EntryKind::GraphMemory, name(device), |entry| {
-                entry.map(|entry| TableEntry { units, detail: entry.detail.min(used), ..entry })
-            });
+            let settled = |entry: TableEntry| TableEntry { units, detail: entry.detail.min(used), ..entry };
+            self.few.alter(EntryKind::GraphMemory, name(device), settled);
             if back > Units::ZERO {
                 self.tenant.release(device, back);
             }
@@ -117,7 +113,7 @@ impl Ledger<'_> {
         let serial = self.table.next_serial();
         let launched =
             |entry: TableEntry| TableEntry { serial, detail: context.max(ENDED + 1), link: 0, ..entry };
-        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(launched)).unwrap_or(None);
+        let before = self.few.alter(EntryKind::Graph, key, launched);
         self.raise_graphs(device, self.graph_bound(device, keeps), daemon).inspect_err(|_| {
             let _ = self.few.change(EntryKind::Graph, key, |_| before);
         })?;
@@ -134,17 +130,14 @@ impl Ledger<'_> {
         let Mark { event, context } = mark();
         let _turn = self.device_lock(device).acquire();
         let marked = |entry: TableEntry| TableEntry { detail: context.max(ENDED + 1), link: event, ..entry };
-        let before = self.few.change(EntryKind::Graph, key, |entry| entry.map(marked)).unwrap_or(None);
+        let before = self.few.alter(EntryKind::Graph, key, marked);
         before.into_iter().for_each(|before| end(&before, marks));
     }
 
     /// Finds graphs that have ended, by their marks. The caller holds the device's lock.
     fn notice_ended(&self, device: DeviceSlot, marks: &impl Marks) {
-        let marked = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Graph && entry.device == device && entry.detail > ENDED && entry.link != 0
-        };
-        let mut cursor = Cursor::default();
-        while let Some((_, key, seen)) = self.few.next(&mut cursor, marked) {
+        let marked = |entry: &TableEntry| entry.device == device && entry.detail > ENDED && entry.link != 0;
+        for (_, key, seen) in self.few.entries(&[EntryKind::Graph], marked) {
             if !self.is_hushed() && marks.passed(seen.link) {
                 self.graph_ended(key, &seen);
                 marks.end(seen.link);
@@ -155,17 +148,12 @@ impl Ledger<'_> {
     /// Marks a graph as ended. The caller holds the device's lock.
     fn graph_ended(&self, key: u64, seen: &TableEntry) {
         if key & DESTROYED != 0 {
-            return self
-                .few
-                .take(EntryKind::Graph, key, seen.serial)
-                .into_iter()
-                .for_each(|gone| self.orphan(gone));
+            let gone = self.few.take(EntryKind::Graph, key, seen.serial);
+            return gone.into_iter().for_each(|gone| self.orphan(gone));
         }
         let same = |entry: &TableEntry| entry.serial == seen.serial;
-        let _ = self.few.change(EntryKind::Graph, key, |entry| {
-            entry.map(
-                |entry| if same(&entry) { TableEntry { detail: ENDED, link: 0, ..entry } } else { entry },
-            )
+        self.few.alter(EntryKind::Graph, key, |entry| {
+            if same(&entry) { TableEntry { detail: ENDED, link: 0, ..entry } } else { entry }
         });
     }
 
@@ -186,11 +174,8 @@ impl Ledger<'_> {
     /// Upper bound of the driver's memory for graphs until the next launch.
     fn graph_bound(&self, device: DeviceSlot, keeps: &impl GraphUse) -> Units {
         let (mut running, mut ended) = (0u64, 0u64);
-        let mut cursor = Cursor::default();
-        let launched = |kind: EntryKind, entry: &TableEntry| {
-            kind == EntryKind::Graph && entry.device == device && entry.detail != NEVER_RAN
-        };
-        while let Some((_, _, entry)) = self.few.next(&mut cursor, launched) {
+        let launched = |entry: &TableEntry| entry.device == device && entry.detail != NEVER_RAN;
+        for (_, _, entry) in self.few.entries(&[EntryKind::Graph], launched) {
             let sum = if entry.detail == ENDED { &mut ended } else { &mut running };
             *sum = sum.saturating_add(entry.units.get().into());
         }
@@ -221,16 +206,10 @@ impl Ledger<'_> {
     ///
     /// The driver does not report it one by one. The caller holds the device's lock.
     fn orphan(&self, gone: TableEntry) {
-        let _ = self.few.change(EntryKind::GraphMemory, name(gone.device), |entry| {
-            entry.map(|entry| TableEntry {
-                detail: entry.detail.saturating_add(gone.units.get().into()),
-                ..entry
-            })
+        self.few.alter(EntryKind::GraphMemory, name(gone.device), |entry| TableEntry {
+            detail: entry.detail.saturating_add(gone.units.get().into()),
+            ..entry
         });
-    }
-
-    fn devices(&self) -> impl Iterator<Item = DeviceSlot> + use<> {
-        (0..self.tenant.control.device_count()).filter_map(DeviceSlot::new)
     }
 }
 

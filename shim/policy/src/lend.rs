@@ -13,7 +13,7 @@ use crate::ledger::Ledger;
 use crate::mark::{Behind, Mark, Marks};
 use crate::pool::{PoolUse, lent, target, with_lent};
 use crate::share::alias;
-use crate::table::{Cursor, EntryKind, TableEntry};
+use crate::table::{EntryKind, TableEntry};
 
 impl Ledger<'_> {
     /// Lends a pool's memory at a pointer under the key `share`; call it after the driver's export.
@@ -47,14 +47,13 @@ impl Ledger<'_> {
     /// Moves units from a pool's charge to its loans; false if it is charged less.
     fn lend(&self, pool: u64, units: Units) -> bool {
         let mut done = false;
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, pool, |entry| {
             done = entry.units >= units && units > Units::ZERO;
             if !done {
-                return Some(entry);
+                return entry;
             }
             let left = TableEntry { units: entry.units.saturating_sub(units), ..entry };
-            Some(with_lent(left, lent(&entry).saturating_add(units)))
+            with_lent(left, lent(&entry).saturating_add(units))
         });
         done
     }
@@ -62,17 +61,15 @@ impl Ledger<'_> {
     /// Ends the loan of a freed pointer: its pool is charged for all that it keeps again.
     pub(crate) fn end_loan(&self, pointer: u64, freed: &TableEntry) {
         let Some(loan) = self.few.find(EntryKind::Alias, alias(EntryKind::Streamed, pointer)) else { return };
-        let _ = self.few.change(EntryKind::Pool, freed.link, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, freed.link, |entry| {
             let ended = loan.serial > freed.serial && entry.serial < loan.serial;
-            Some(if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry })
+            if ended { with_lent(entry, lent(&entry).saturating_sub(loan.units)) } else { entry }
         });
     }
 
     /// Drops shares of freed pointers, as far as their pools can be charged for what they keep.
     pub fn return_lent(&self, daemon: &impl DaemonLink, keeps: &impl PoolUse) {
-        let mut cursor = Cursor::default();
-        while let Some((_, name, loan)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Alias) {
+        for (_, name, loan) in self.few.entries(&[EntryKind::Alias], |_| true) {
             let pointer = name & !alias(EntryKind::Streamed, 0);
             // The driver may have returned the address again since.
             let is_freed =
@@ -91,10 +88,8 @@ impl Ledger<'_> {
         let Some(entry) = self.few.find(EntryKind::Pool, loan.link).filter(of_loan) else { return false };
         let owed = target(&entry, keeps.reserved(loan.link)).saturating_sub(entry.units);
         let Ok(reserved) = self.tenant.charge(loan.device, owed, daemon) else { return false };
-        let _ = self.few.change(EntryKind::Pool, loan.link, |entry| {
-            entry.map(|entry| {
-                with_lent(TableEntry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
-            })
+        self.few.alter(EntryKind::Pool, loan.link, |entry| {
+            with_lent(TableEntry { units: entry.units.saturating_add(owed), ..entry }, lent(&entry))
         });
         reserved.keep(owed);
         true
@@ -105,11 +100,8 @@ impl Ledger<'_> {
     /// Only other processes can still hold its memory.
     pub(crate) fn drop_lent(&self, pool: u64, stamp: u64) {
         let present = self.few.find(EntryKind::Pool, pool).map_or(u64::MAX, |pool| pool.serial);
-        let of_gone = |kind: EntryKind, loan: &TableEntry| {
-            kind == EntryKind::Alias && loan.link == pool && (stamp..present).contains(&loan.serial)
-        };
-        let mut cursor = Cursor::default();
-        while let Some((_, _, loan)) = self.few.take_next(&mut cursor, of_gone) {
+        let of_gone = |loan: &TableEntry| loan.link == pool && (stamp..present).contains(&loan.serial);
+        for (_, _, loan) in self.few.drain(&[EntryKind::Alias], of_gone) {
             self.let_go(ShareKey(loan.detail));
         }
     }

@@ -77,23 +77,14 @@ impl<'a> Ledger<'a> {
         let later = size.later().ok_or(ClaimDenied::OutOfMemory)?;
         let anywhere = DeviceSlot::new(0).ok_or(ClaimDenied::OutOfMemory)?;
         let library = self.enlist(List::Libraries, self.entry(anywhere, units))?;
-        for (place, context) in self.listed(List::Contexts) {
-            self.charge_copy((library.place, library.entry), (place, context), daemon)?;
-        }
+        self.charge_everywhere(&library, daemon)?;
         let handle = driver().map_err(ClaimDenied::Driver)?;
         let loaded =
             TableEntry { units: Units::ZERO, detail: deferring(later), link: library.place, ..library.entry };
-        match self.table.put(EntryKind::Loaded, handle, loaded) {
-            Ok(before) => {
-                library.keep();
-                before.into_iter().for_each(|gone| self.unloaded(&gone));
-                Ok(handle)
-            }
-            Err(full) => {
-                undo(handle);
-                Err(full.into())
-            }
-        }
+        let before = self.table.put(EntryKind::Loaded, handle, loaded).inspect_err(|_| undo(handle))?;
+        library.keep();
+        before.into_iter().for_each(|gone| self.unloaded(&gone));
+        Ok(handle)
     }
 
     /// Lets `driver` unload a library, then releases its charge in every context.
@@ -118,14 +109,11 @@ impl<'a> Ledger<'a> {
         let Some(seen) = due() else { return Ok(()) };
         let entry = self.entry(seen.device, deferred(&seen));
         let code = self.enlist(List::Libraries, entry).map_err(|Full| ChargeRefused)?;
-        for (place, context) in self.listed(List::Contexts) {
-            self.charge_copy((code.place, code.entry), (place, context), daemon)?;
-        }
+        self.charge_everywhere(&code, daemon)?;
         let mut is_there = false;
-        let _ = self.table.change(EntryKind::Loaded, handle, |known| {
-            is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: TableEntry| TableEntry { detail: code.place, ..known };
-            if is_there { known.map(paid) } else { known }
+        self.table.alter(EntryKind::Loaded, handle, |known| {
+            is_there = known.serial == seen.serial;
+            if is_there { TableEntry { detail: code.place, ..known } } else { known }
         });
         if is_there {
             code.keep();
@@ -187,11 +175,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    fn charge_everywhere(&self, library: &Enlisted<'a>, daemon: &impl DaemonLink) -> Charged<()> {
+        self.listed(List::Contexts)
+            .try_for_each(|context| self.charge_copy((library.place, library.entry), context, daemon))
+    }
+
     fn charge_copies(&self, context: &Enlisted<'a>, daemon: &impl DaemonLink) -> Charged<()> {
-        for library in self.listed(List::Libraries) {
-            self.charge_copy(library, (context.place, context.entry), daemon)?;
-        }
-        Ok(())
+        self.listed(List::Libraries)
+            .try_for_each(|library| self.charge_copy(library, (context.place, context.entry), daemon))
     }
 
     /// Charges a library in a context, unless it is charged already or one of them has left.

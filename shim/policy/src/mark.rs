@@ -10,7 +10,7 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 
 use crate::ledger::Ledger;
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// Place of a mark, in terms of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,9 +128,7 @@ impl<'a> Ledger<'a> {
             return;
         }
         let _turn = self.marking().acquire();
-        let waiting = |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Mark && entry.detail != 0;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, entry)) = self.table.next(&mut cursor, waiting) {
+        for (_, key, entry) in self.table.entries(&[EntryKind::Mark], |entry| entry.detail != 0) {
             if !self.is_hushed() && marks.passed(entry.detail) {
                 self.table.take(EntryKind::Mark, key, entry.serial);
                 self.marks().fetch_sub(1, AcqRel);
@@ -146,10 +144,7 @@ impl<'a> Ledger<'a> {
             return;
         }
         let _turn = self.marking().acquire();
-        let of_context =
-            |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Mark && entry.link == context;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, entry)) = self.table.take_next(&mut cursor, of_context) {
+        for (_, key, entry) in self.table.drain(&[EntryKind::Mark], |entry| entry.link == context) {
             self.marks().fetch_sub(1, AcqRel);
             self.left(Behind::of_key(key), entry.serial);
         }

@@ -8,7 +8,7 @@ use crate::charge::{DaemonLink, Reservation};
 use crate::extent::{BLOCK, BLOCK_BYTES, Extent, touched};
 use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
 use crate::link::SHARED;
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// A charge for memory that did not come to be, to be released once the driver has freed it.
 enum Paid<'a> {
@@ -73,19 +73,10 @@ impl<'a> Ledger<'a> {
 
     /// Releases every charge of a context that has ended.
     pub fn forget_owner(&self, owner: Owner) {
-        let of_owner = |kind: EntryKind, entry: &TableEntry| {
-            let with_context = matches!(
-                kind,
-                EntryKind::Memory
-                    | EntryKind::Leaving
-                    | EntryKind::Array
-                    | EntryKind::Module
-                    | EntryKind::Limit
-            );
-            with_context && entry.link & !SHARED == owner.0 && owner != Owner::NOBODY
-        };
-        let mut cursor = Cursor::default();
-        while let Some((kind, key, entry)) = self.table.take_next(&mut cursor, of_owner) {
+        const WITH_CONTEXT: &[EntryKind] =
+            &[EntryKind::Memory, EntryKind::Leaving, EntryKind::Array, EntryKind::Module, EntryKind::Limit];
+        let of_owner = |entry: &TableEntry| entry.link & !SHARED == owner.0 && owner != Owner::NOBODY;
+        for (kind, key, entry) in self.table.drain(WITH_CONTEXT, of_owner) {
             self.forget(kind, key, entry);
         }
     }

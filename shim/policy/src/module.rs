@@ -52,18 +52,11 @@ impl Ledger<'_> {
         let module = driver().map_err(ClaimDenied::Driver)?;
         let detail = deferring(later) | if allowance.is_some() { ALLOWED } else { 0 };
         let entry = TableEntry { detail, link: owner.0, ..self.entry(device, units) };
-        match self.table.add(EntryKind::Module, module, entry) {
-            Ok(before) => {
-                reserved.keep(units);
-                allowance.into_iter().for_each(Allowance::keep);
-                before.into_iter().for_each(|gone| self.forget(EntryKind::Module, module, gone));
-                Ok(module)
-            }
-            Err(full) => {
-                undo(module);
-                Err(full.into())
-            }
-        }
+        let before = self.table.add(EntryKind::Module, module, entry).inspect_err(|_| undo(module))?;
+        reserved.keep(units);
+        allowance.into_iter().for_each(Allowance::keep);
+        before.into_iter().for_each(|gone| self.forget(EntryKind::Module, module, gone));
+        Ok(module)
     }
 
     /// Charges the deferred part of a module, before a function of it is loaded.
@@ -78,14 +71,10 @@ impl Ledger<'_> {
         let units = deferred(&seen);
         let reserved = self.tenant.charge(seen.device, units, daemon)?;
         let mut is_there = false;
-        let _ = self.table.change(EntryKind::Module, module, |known| {
-            is_there = known.is_some_and(|known| known.serial == seen.serial);
-            let paid = |known: TableEntry| TableEntry {
-                units: known.units.saturating_add(units),
-                detail: known.detail & ALLOWED,
-                ..known
-            };
-            if is_there { known.map(paid) } else { known }
+        self.table.alter(EntryKind::Module, module, |known| {
+            is_there = known.serial == seen.serial;
+            let (units, detail) = (known.units.saturating_add(units), known.detail & ALLOWED);
+            if is_there { TableEntry { units, detail, ..known } } else { known }
         });
         if is_there {
             reserved.keep(units);

@@ -7,7 +7,7 @@ use crate::charge::DaemonLink;
 use crate::extent::{BLOCK_BYTES, Extent};
 use crate::ledger::{Claim, ClaimDenied, Ledger};
 use crate::link::{IMPORTED, MAPPING, MULTICAST, REFERENCE, SHARED};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 impl Ledger<'_> {
     /// Charges physical memory and lets `driver` create it; `undo` releases it again.
@@ -22,17 +22,10 @@ impl Ledger<'_> {
         let reserved = self.tenant.charge(claim.device, units, daemon)?;
         let handle = driver().map_err(ClaimDenied::Driver)?;
         let entry = TableEntry { detail: REFERENCE, ..self.entry(claim.device, units) };
-        match self.table.put(EntryKind::Physical, handle, entry) {
-            Ok(gone) => {
-                reserved.keep(units);
-                gone.into_iter().for_each(|gone| self.forget(EntryKind::Physical, handle, gone));
-                Ok(handle)
-            }
-            Err(full) => {
-                undo(handle);
-                Err(full.into())
-            }
-        }
+        let before = self.table.put(EntryKind::Physical, handle, entry).inspect_err(|_| undo(handle))?;
+        reserved.keep(units);
+        before.into_iter().for_each(|gone| self.forget(EntryKind::Physical, handle, gone));
+        Ok(handle)
     }
 
     /// Counts a reference to the memory mapped around `address`, under the driver's `handle`.
@@ -54,16 +47,13 @@ impl Ledger<'_> {
 
     fn refer(&self, handle: u64) -> bool {
         let more = |entry: TableEntry| TableEntry { detail: entry.detail.saturating_add(REFERENCE), ..entry };
-        matches!(self.table.change(EntryKind::Physical, handle, |entry| entry.map(more)), Ok(Some(_)))
+        self.table.alter(EntryKind::Physical, handle, more).is_some()
     }
 
     pub(crate) fn mapping_around(&self, address: u64) -> Option<TableEntry> {
-        let exact = self.table.find(EntryKind::Mapping, address);
-        let mut cursor = Cursor::default();
-        let mut rest =
-            core::iter::from_fn(|| self.table.next(&mut cursor, |kind, _| kind == EntryKind::Mapping));
-        exact.or_else(|| {
-            let around = rest.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
+        self.table.find(EntryKind::Mapping, address).or_else(|| {
+            let mut all = self.table.entries(&[EntryKind::Mapping], |_| true);
+            let around = all.find(|(_, start, entry)| (*start..start + entry.detail).contains(&address));
             around.map(|(_, _, entry)| entry)
         })
     }
@@ -123,12 +113,8 @@ impl Ledger<'_> {
 
     /// Counts a mapping before it exists, because a release in between would end the charge too early.
     pub(crate) fn pin(&self, handle: u64) -> Option<TableEntry> {
-        let mut found = None;
-        let _ = self.table.change(EntryKind::Physical, handle, |entry| {
-            found = entry;
-            entry.map(|entry| TableEntry { detail: entry.detail.saturating_add(MAPPING), ..entry })
-        });
-        found
+        let more = |entry: TableEntry| TableEntry { detail: entry.detail.saturating_add(MAPPING), ..entry };
+        self.table.alter(EntryKind::Physical, handle, more)
     }
 
     fn charge_import<E>(
@@ -147,10 +133,8 @@ impl Ledger<'_> {
             return Ok(());
         }
         let reserved = self.tenant.charge(known.device, missing, daemon)?;
-        let before = self.table.change(EntryKind::Physical, handle, |entry| {
-            entry.map(|entry| TableEntry { units: entry.units.max(wanted), ..entry })
-        });
-        if let Ok(Some(before)) = before {
+        let raised = |entry: TableEntry| TableEntry { units: entry.units.max(wanted), ..entry };
+        if let Some(before) = self.table.alter(EntryKind::Physical, handle, raised) {
             reserved.keep(wanted.saturating_sub(before.units));
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::charge::{ChargeRefused, Charged, DaemonLink, PATIENCE_NS, ShareReply,
 use crate::extent::{BLOCK, touched};
 use crate::ledger::{ClaimDenied, Ledger};
 use crate::link::{REFERENCE, SHARED};
-use crate::table::{Cursor, EntryKind, TableEntry};
+use crate::table::{EntryKind, TableEntry};
 
 /// Link of an entry of [`EntryKind::Shared`]: the daemon counts this process among the holders.
 const NOTED: u64 = 1;
@@ -68,8 +68,10 @@ impl Ledger<'_> {
         let told = self.say(ShareReport::Export(device, share, units), daemon);
         point("export: told");
         if told == ShareReply::Noted {
-            let _ = self.table.change(EntryKind::Shared, share.0, |held| {
-                held.map(|held| TableEntry { units: held.units.saturating_sub(units), link: NOTED, ..held })
+            self.table.alter(EntryKind::Shared, share.0, |held| TableEntry {
+                units: held.units.saturating_sub(units),
+                link: NOTED,
+                ..held
             });
         }
     }
@@ -97,13 +99,8 @@ impl Ledger<'_> {
         let opened = driver().map_err(ClaimDenied::Driver).and_then(|(key, units)| {
             point("import: opened");
             let units = if noted { Units::ZERO } else { units };
-            match self.opened_share(kind, key, device, share, units, daemon) {
-                Ok(()) => Ok(key),
-                Err(ChargeRefused) => {
-                    undo(key);
-                    Err(ClaimDenied::OutOfMemory)
-                }
-            }
+            self.opened_share(kind, key, device, share, units, daemon).inspect_err(|_| undo(key))?;
+            Ok(key)
         });
         if opened.is_err() {
             self.let_go(share);
@@ -140,9 +137,7 @@ impl Ledger<'_> {
     fn tell_of_shares(&self, daemon: &impl DaemonLink) {
         let _turn = self.sharing().acquire();
         self.shares_due().store(0, Relaxed);
-        let due = |kind: EntryKind, entry: &TableEntry| kind == EntryKind::Shared && entry.detail == 0;
-        let mut cursor = Cursor::default();
-        while let Some((_, key, entry)) = self.table.next(&mut cursor, due) {
+        for (_, key, entry) in self.table.entries(&[EntryKind::Shared], |entry| entry.detail == 0) {
             if entry.link == NOTED
                 && self.say_once(ShareReport::Drop(ShareKey(key)), daemon) == ShareReply::Away
             {
@@ -231,8 +226,9 @@ impl Ledger<'_> {
             let entry = TableEntry { detail: REFERENCE, link: SHARED, ..blank };
             self.table.put(kind, key, entry).map_err(|_| ChargeRefused)?;
         }
-        let _ = self.table.change(EntryKind::Shared, share.0, |held| {
-            held.map(|held| TableEntry { units: held.units.saturating_add(units), ..held })
+        self.table.alter(EntryKind::Shared, share.0, |held| TableEntry {
+            units: held.units.saturating_add(units),
+            ..held
         });
         reserved.keep(units);
         Ok(())

@@ -59,6 +59,17 @@ impl EntryTable<'_> {
         Ok(before)
     }
 
+    /// Replaces the entry of `key`, if there is one, by the result of `next` likewise.
+    #[inline]
+    pub fn alter(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        next: impl FnOnce(TableEntry) -> TableEntry,
+    ) -> Option<TableEntry> {
+        self.change(kind, key, |entry| entry.map(next)).unwrap_or(None)
+    }
+
     #[inline(never)]
     fn hold(&self, kind: EntryKind, key: u64) -> Held<'_> {
         let shard = self.shard(kind, key);
@@ -115,28 +126,31 @@ impl EntryTable<'_> {
         taken
     }
 
-    /// Removes one entry after `cursor` that `wanted` accepts; call it until it returns `None`.
-    pub fn take_next(
+    /// Removes the entries of these kinds that `wanted` accepts, one at each step.
+    pub fn drain(
         &self,
-        cursor: &mut Cursor,
-        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
-    ) -> Option<(EntryKind, u64, TableEntry)> {
-        self.walk(cursor, wanted, true)
+        kinds: &'static [EntryKind],
+        wanted: impl Fn(&TableEntry) -> bool,
+    ) -> impl Iterator<Item = (EntryKind, u64, TableEntry)> {
+        let mut cursor = Cursor::default();
+        core::iter::from_fn(move || self.step(&mut cursor, kinds, &wanted, true))
     }
 
-    /// The next entry after `cursor` that `wanted` accepts.
-    pub fn next(
+    /// Entries of these kinds that `wanted` accepts. The table may change between two steps.
+    pub fn entries(
         &self,
-        cursor: &mut Cursor,
-        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
-    ) -> Option<(EntryKind, u64, TableEntry)> {
-        self.walk(cursor, wanted, false)
+        kinds: &'static [EntryKind],
+        wanted: impl Fn(&TableEntry) -> bool,
+    ) -> impl Iterator<Item = (EntryKind, u64, TableEntry)> {
+        let mut cursor = Cursor::default();
+        core::iter::from_fn(move || self.step(&mut cursor, kinds, &wanted, false))
     }
 
-    fn walk(
+    fn step(
         &self,
         cursor: &mut Cursor,
-        wanted: impl Fn(EntryKind, &TableEntry) -> bool,
+        kinds: &[EntryKind],
+        wanted: impl Fn(&TableEntry) -> bool,
         remove: bool,
     ) -> Option<(EntryKind, u64, TableEntry)> {
         while cursor.shard < SHARDS {
@@ -145,8 +159,9 @@ impl EntryTable<'_> {
             let guard = (shard.capacity() > 0).then(|| shard.lock());
             while guard.is_some() && cursor.at < shard.capacity() {
                 let at = cursor.at;
-                if let Some((found, (kind, key, entry))) =
-                    shard.occupied(at).filter(|(_, (kind, _, entry))| wanted(*kind, entry))
+                if let Some((found, (kind, key, entry))) = shard.occupied(at)
+                    && kinds.contains(&kind)
+                    && wanted(&entry)
                 {
                     if remove {
                         shard.remove(found);
@@ -194,7 +209,7 @@ impl Held<'_> {
 
 /// Position of an iteration over the table.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cursor {
+struct Cursor {
     shard: usize,
     at: usize,
 }

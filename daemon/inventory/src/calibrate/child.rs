@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::panic;
 use std::process::ExitCode;
@@ -34,22 +33,16 @@ pub fn child_main(gpu: GpuUuid) -> ExitCode {
 }
 
 /// Reason for which there is no context.
+#[derive(Debug, thiserror::Error)]
 enum NoContext {
+    #[error("libcuda.so.1 is not installed, or not where the loader looks")]
     NoLibrary,
+    #[error("{0} says {error:?}", error = .1.0)]
     Driver(&'static str, DriverError),
+    #[error("CUDA does not show GPU {0}, though NVML does")]
     NotVisible(GpuUuid),
+    #[error("talking to the parent: {0}")]
     Io(io::Error),
-}
-
-impl fmt::Display for NoContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLibrary => f.write_str("libcuda.so.1 is not installed, or not where the loader looks"),
-            Self::Driver(call, error) => write!(f, "{call} says {:?}", error.0),
-            Self::NotVisible(gpu) => write!(f, "CUDA does not show GPU {gpu}, though NVML does"),
-            Self::Io(error) => write!(f, "talking to the parent: {error}"),
-        }
-    }
 }
 
 fn failed(call: &'static str) -> impl Fn(DriverError) -> NoContext {

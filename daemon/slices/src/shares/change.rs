@@ -98,10 +98,6 @@ pub(crate) fn whole(sharing: &Sharing, beyond: &Beyond) -> Vec<Change> {
         changes.push(Change::Export { seat: first, key, device, bytes, turn: None });
         changes.extend(holders.map(|Seat(seat)| Change::Import { seat, key }));
     }
-    changes.extend(beyond.iter().map(|(Seat(seat), device, bytes)| Change::Beyond {
-        seat: *seat,
-        device: *device,
-        bytes: *bytes,
-    }));
+    changes.extend(beyond.iter().map(|&(Seat(seat), device, bytes)| Change::Beyond { seat, device, bytes }));
     changes
 }

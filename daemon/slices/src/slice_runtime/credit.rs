@@ -57,9 +57,7 @@ impl SliceRuntime {
     /// Enters credit that processes returned, and records claims beyond the ledger as violations.
     /// The unused part of such a claim is recalled.
     pub(super) fn observe(&self, accounting: &mut Accounting, device: DeviceSlot) {
-        let members: Vec<Seat> =
-            accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
-        for seat in members {
+        for seat in accounting.seats() {
             let claimed = self.account(accounting, device).observe(seat);
             if claimed > Bytes::ZERO {
                 self.add_credit_violation(accounting, seat, claimed);

@@ -54,12 +54,11 @@ impl SliceRuntime {
     /// daemon was running.
     pub fn ended_processes(&self) -> BTreeSet<ProcessId> {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().into_iter().flat_map(|here| here.members.values());
         let (mut ended, mut handles) = (BTreeSet::new(), Vec::new());
-        for id in members {
-            match accounting.handles.get(id) {
+        for (_, id) in accounting.members() {
+            match accounting.handles.get(&id) {
                 Some(handle) => handles.push(Arc::clone(handle)),
-                None => drop(ended.insert(*id)),
+                None => drop(ended.insert(id)),
             }
         }
         drop(accounting);

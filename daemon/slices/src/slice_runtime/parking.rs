@@ -73,8 +73,7 @@ impl SliceRuntime {
     /// See [`Unparkable`].
     pub fn candidates(&self) -> Result<Vec<Candidate>, Unparkable> {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
-        let candidates = members.into_iter().map(|(seat, id)| self.candidate(&accounting, seat, id));
+        let candidates = accounting.members().map(|(seat, id)| self.candidate(&accounting, seat, id));
         let candidates = candidates.collect::<Result<Vec<_>, _>>()?;
         if accounting.ledgers.iter().any(|ledger| ledger.common() > Bytes::ZERO) {
             return Err(Unparkable::Shared);
@@ -85,8 +84,7 @@ impl SliceRuntime {
     /// Those attached processes that can be checkpointed by what each reports.
     pub fn each_candidate(&self) -> Vec<Candidate> {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
-        let candidates = members.into_iter().map(|(seat, id)| self.candidate(&accounting, seat, id));
+        let candidates = accounting.members().map(|(seat, id)| self.candidate(&accounting, seat, id));
         candidates.filter_map(Result::ok).collect()
     }
 
@@ -108,8 +106,7 @@ impl SliceRuntime {
     /// Attached processes with their handles; those that have ended are left out.
     pub fn attached(&self) -> Vec<(AttachedProcess, Arc<Process>)> {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
-        let attached = members.into_iter().filter_map(|(seat, id)| {
+        let attached = accounting.members().filter_map(|(seat, id)| {
             Some((AttachedProcess { seat, id }, Arc::clone(accounting.handles.get(&id)?)))
         });
         attached.collect()
@@ -118,9 +115,9 @@ impl SliceRuntime {
     /// Memory that each device's processes were granted, in the order of devices.
     pub fn granted(&self) -> Vec<Bytes> {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
         let of = |ledger: &tranche_domain::ledger::GrantLedger| {
-            members.keys().map(|seat| ledger.granted(*seat).saturating_add(ledger.beyond(*seat))).sum()
+            let held = |(seat, _)| ledger.granted(seat).saturating_add(ledger.beyond(seat));
+            accounting.members().map(held).sum()
         };
         accounting.ledgers.iter().map(of).collect()
     }
@@ -135,11 +132,10 @@ impl SliceRuntime {
     /// Recalls all credit that no process uses; while requests are held back, none is granted again.
     pub fn recall_unused(&self) {
         let mut accounting = self.accounting();
-        let members: Vec<Seat> =
-            accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
+        let seats = accounting.seats();
         for (device, _) in self.devices() {
             self.observe(&mut accounting, device);
-            self.account(&mut accounting, device).recall_unused(members.iter().copied());
+            self.account(&mut accounting, device).recall_unused(seats.iter().copied());
         }
     }
 
@@ -151,10 +147,9 @@ impl SliceRuntime {
     /// Tests if a thread of its processes waits for a GPU, or a request for memory for its reply.
     pub fn is_wanted(&self) -> bool {
         let accounting = self.accounting();
-        let members = accounting.life.occupants().map(|here| here.members.clone()).unwrap_or_default();
         let records = self.regions.compute();
-        let waits = |seat: &Seat| records.record(slot(*seat)).tally(Tally::Waiting).load(Relaxed) > 0;
-        members.keys().any(waits) || self.holds_requests() && self.held_back.receiver_count() > 0
+        let waits = |(seat, _)| records.record(slot(seat)).tally(Tally::Waiting).load(Relaxed) > 0;
+        accounting.members().any(waits) || self.holds_requests() && self.held_back.receiver_count() > 0
     }
 
     /// Waits until requests for memory are answered.

@@ -13,9 +13,8 @@ impl SliceRuntime {
     pub fn refusals(&self) -> u64 {
         // Pages are cleared under this lock, so each count enters once.
         let accounting = self.accounting();
-        let seats = accounting.life.occupants().cloned().unwrap_or_default().members.into_keys();
         let kept = self.refusals.load(Ordering::Relaxed);
-        seats.map(|seat| self.refusals_of(seat)).fold(kept, u64::saturating_add)
+        accounting.members().map(|(seat, _)| self.refusals_of(seat)).fold(kept, u64::saturating_add)
     }
 
     /// Retains the count of a process before its page is cleared.

@@ -92,10 +92,13 @@ impl SliceRuntime {
         reply
     }
 
-    /// Removes a process from all shares.
-    pub(super) fn leave_shares(&self, accounting: &mut Accounting, seat: Seat) {
+    /// Removes a process from all shares and ledgers; returns what it had been granted.
+    pub(super) fn leave_accounts(&self, accounting: &mut Accounting, seat: Seat) -> Bytes {
         self.common(accounting).leave(seat);
         self.compact(accounting);
+        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
+        self.settle(accounting);
+        freed
     }
 
     /// Charges of a process on a device; equal results mean that it charged nothing in between.
@@ -123,9 +126,7 @@ impl SliceRuntime {
         if !seated || !accounting.ledgers[device.index()].take_beyond(seat, beyond) {
             return false;
         }
-        let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: beyond };
-        self.append_change(&mut accounting.shares, change);
-        self.settle(&mut accounting);
+        self.settle_beyond(&mut accounting, seat, device, beyond);
         true
     }
 
@@ -136,9 +137,13 @@ impl SliceRuntime {
             return;
         }
         accounting.ledgers[device.index()].forget_beyond(seat);
-        let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes: Bytes::ZERO };
+        self.settle_beyond(&mut accounting, seat, device, Bytes::ZERO);
+    }
+
+    fn settle_beyond(&self, accounting: &mut Accounting, seat: Seat, device: DeviceSlot, bytes: Bytes) {
+        let change = Change::Beyond { seat: seat.0, device: device.index() as u8, bytes };
         self.append_change(&mut accounting.shares, change);
-        self.settle(&mut accounting);
+        self.settle(accounting);
     }
 
     /// Restores the common charges of an earlier daemon. If the journal is lost, what the control region states is
@@ -147,8 +152,7 @@ impl SliceRuntime {
         let mut accounting = self.accounting();
         let accounting = &mut *accounting;
         let legacy = std::mem::take(&mut accounting.legacy);
-        let members: Vec<Seat> =
-            accounting.life.occupants().into_iter().flat_map(|here| here.members.keys().copied()).collect();
+        let members = accounting.seats();
         let turn = |seat: Seat, device: u8| {
             DeviceSlot::new(device.into()).is_some_and(|device| self.word(seat, device).load().turn)
         };

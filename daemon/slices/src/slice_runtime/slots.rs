@@ -195,9 +195,7 @@ impl SliceRuntime {
     pub fn reset_account(&self, seat: Seat) -> Bytes {
         let mut accounting = self.accounting();
         self.clear(seat);
-        self.leave_shares(&mut accounting, seat);
-        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut accounting);
+        let freed = self.leave_accounts(&mut accounting, seat);
         drop(accounting);
         self.left.notify_waiters();
         freed
@@ -214,9 +212,7 @@ impl SliceRuntime {
         point("vacate: left");
         accounting.life.member_gone(seat);
         accounting.drop_handle(id);
-        self.leave_shares(&mut accounting, seat);
-        let freed = accounting.ledgers.iter_mut().map(|ledger| ledger.release(seat)).sum();
-        self.settle(&mut accounting);
+        let freed = self.leave_accounts(&mut accounting, seat);
         self.remove_exiting(&mut accounting, id);
         point("vacate: settled");
         drop(accounting);
@@ -226,8 +222,7 @@ impl SliceRuntime {
 }
 
 fn free_seat(accounting: &Accounting) -> Option<Seat> {
-    let taken = accounting.life.occupants().into_iter().flat_map(|here| here.members.keys());
     // Slots are in ascending order: the first one that differs from its index follows the first gap.
-    let gap = taken.zip(0u16..).take_while(|(seat, place)| seat.0 == *place).count();
+    let gap = accounting.members().zip(0u16..).take_while(|((seat, _), place)| seat.0 == *place).count();
     (gap < MAX_SLOTS).then_some(Seat(gap as u16))
 }

@@ -22,11 +22,10 @@ impl SliceRuntime {
         let over = |device: &DeviceSlot| self.common_charges(*device).over > Bytes::ZERO;
         let device = self.devices().map(|(device, _)| device).find(over)?;
         let accounting = self.accounting();
-        let members = accounting.life.occupants().into_iter().flat_map(|here| &here.members);
         let ledger = &accounting.ledgers[device.index()];
         let holds =
-            |(seat, _): &(&Seat, &ProcessId)| ledger.granted(**seat).saturating_add(ledger.beyond(**seat));
-        let process = accounting.handles.get(members.max_by_key(holds)?.1)?;
+            |(seat, _): &(Seat, ProcessId)| ledger.granted(*seat).saturating_add(ledger.beyond(*seat));
+        let process = accounting.handles.get(&accounting.members().max_by_key(holds)?.1)?;
         *condemned = Some(process.id);
         Some(Arc::clone(process))
     }

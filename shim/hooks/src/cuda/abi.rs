@@ -34,7 +34,7 @@ pub(crate) fn code(result: Result<(), c_int>) -> c_int {
 
 /// The head of `CUmemPoolProps` and of `CUmemAllocationProp`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Properties {
     allocation_type: u32,
     handle_types: u32,
@@ -43,17 +43,13 @@ pub(crate) struct Properties {
 
 /// `CUmemLocation`
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct MemLocation {
     kind: u32,
     number: c_int,
 }
 
 impl Properties {
-    /// Properties of a request that has none.
-    pub(crate) const NONE: Self =
-        Self { allocation_type: 0, handle_types: 0, location: MemLocation { kind: 0, number: 0 } };
-
     /// Properties of plain memory on the driver's device of this number.
     pub(crate) const fn on(device: c_int) -> Self {
         Self { allocation_type: 1, handle_types: 0, location: MemLocation { kind: 1, number: device } }
@@ -73,13 +69,11 @@ impl MemLocation {
 }
 
 /// Sizes and pointers: 32 bits wide in the oldest versions of some functions, else 64.
-pub(crate) trait Width: Copy {
+pub(crate) trait Width: Copy + Default {
     /// The value in 64 bits.
     fn wide(self) -> u64;
     /// The lower bits that fit.
     fn narrow(wide: u64) -> Self;
-    /// The null pointer, or size zero.
-    const ZERO: Self;
     /// True for 32 bits.
     const IS_NARROW: bool = size_of::<Self>() < size_of::<u64>();
 }
@@ -93,7 +87,6 @@ macro_rules! width {
             fn narrow(wide: u64) -> Self {
                 Self::try_from(wide).unwrap_or(Self::MAX)
             }
-            const ZERO: Self = 0;
         }
     )*};
 }

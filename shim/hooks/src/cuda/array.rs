@@ -63,43 +63,36 @@ impl<S: Width> Descriptor for Array3d<S> {
 }
 
 pub(crate) unsafe fn create<D: Descriptor>(
-    array: *mut u64,
     real: impl Fn(*mut u64) -> c_int,
     shape: *const D,
-) -> c_int {
-    // SAFETY: both are null or valid by the hook's contract; what is destroyed was just made, and no other code has its
-    // handle.
-    unsafe { made(array, real, shape, 1, |made| _ = driver::cuArrayDestroy(made)) }
+) -> Result<u64, c_int> {
+    // SAFETY: null or valid by the hook's contract; what is destroyed was just made, and no other code has its handle.
+    unsafe { made(real, shape, 1, |made| _ = driver::cuArrayDestroy(made)) }
 }
 
 pub(crate) unsafe fn create_mipmapped(
-    array: *mut u64,
     real: impl Fn(*mut u64) -> c_int,
     shape: *const Array3d<usize>,
     levels: u32,
-) -> c_int {
-    // SAFETY: both are null or valid by the hook's contract; the array that is destroyed was just made, as in `create`.
-    unsafe { made(array, real, shape, levels, |made| _ = driver::cuMipmappedArrayDestroy(made)) }
+) -> Result<u64, c_int> {
+    // SAFETY: null or valid by the hook's contract; the array that is destroyed was just made, as in `create`.
+    unsafe { made(real, shape, levels, |made| _ = driver::cuMipmappedArrayDestroy(made)) }
 }
 
-/// Charges an array and lets `real` make it.
+/// Charges an array and lets `real` make it. The driver refuses one without a shape itself.
 ///
 /// # Safety
-/// `array` must be null or writable, and `shape` null or readable.
+/// `shape` must be null or readable.
 unsafe fn made<D: Descriptor>(
-    array: *mut u64,
     real: impl Fn(*mut u64) -> c_int,
     shape: *const D,
     levels: u32,
     undo: fn(u64),
-) -> c_int {
-    if array.is_null() || shape.is_null() {
-        return real(array);
-    }
-    // SAFETY: neither is null, so one is readable and the other writable by this function's contract.
-    unsafe {
-        code(charged((*shape).shape(), levels, DriverCall::of(&number(real)), undo).map(|made| *array = made))
-    }
+) -> Result<u64, c_int> {
+    let real = number(real);
+    // SAFETY: the pointer is null or readable, by this function's contract.
+    let shape = unsafe { shape.as_ref() };
+    shape.map_or_else(&real, |shape| charged(shape.shape(), levels, DriverCall::of(&real), undo))
 }
 
 #[inline(never)]

@@ -4,8 +4,8 @@ use core::ffi::c_int;
 
 use tranche_shm::DeviceSlot;
 
-use super::abi::{SUCCESS, checked, code};
-use super::ledger::{begin_device_call, by_ledger, ended_by_ledger, ledger};
+use super::abi::{checked, code};
+use super::ledger::{begin_device_call, by_ledger, ended_by_ledger, ledger, noted};
 use super::reclaim::with_reclaim;
 use super::{driver, slots};
 use crate::attach::{self, Ours};
@@ -13,46 +13,30 @@ use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 use crate::{launch, thread};
 
-pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, context: *const u64, device: c_int) -> c_int {
-    if context.is_null() {
-        // The driver refuses a null pointer itself.
-        return real();
-    }
-    // SAFETY: not null, and read after the driver's success, which has written it.
-    code(retained(device, || checked(real()).map(|()| unsafe { *context })))
-}
-
-/// Charges the reserve and lets `driver` retain the primary context.
-fn retained(device: c_int, driver: impl FnOnce() -> Result<u64, c_int>) -> Result<(), c_int> {
+/// Charges the reserve and lets `real` retain the primary context.
+pub(crate) fn retain(real: impl Fn(*mut u64) -> c_int, device: c_int) -> Result<u64, c_int> {
     let ledger = ledger()?;
     let slot = slots::slot(&ledger, device)?;
     let call = begin_device_call(&ledger, slot)?;
     with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
-    match driver() {
+    let retained = number(real)();
+    match retained {
         Ok(context) => {
             ledger.primary_opened(context, slot);
-            Ok(())
         }
-        Err(error) => {
+        Err(_) => {
             drop(call);
             let _ = end_primary(&ledger, device, slot, || Ok(()));
-            Err(error)
         }
     }
+    retained
 }
 
 /// Charges a reserve and lets `real` create a context.
-pub(crate) unsafe fn create(context: *mut u64, real: impl Fn(*mut u64) -> c_int, device: c_int) -> c_int {
-    if context.is_null() {
-        // The driver refuses a null pointer itself.
-        return real(context);
-    }
+pub(crate) fn create(real: impl Fn(*mut u64) -> c_int, device: c_int) -> Result<u64, c_int> {
     // SAFETY: destroys the context that the driver has just made, whose handle no other code has received.
     let undo = |made| _ = unsafe { driver::cuCtxDestroy_v2(made) };
-    code(charged(device, DriverCall::of(&number(real)), undo).map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *context = made }
-    }))
+    charged(device, DriverCall::of(&number(real)), undo)
 }
 
 #[inline(never)]
@@ -63,37 +47,17 @@ fn charged(device: c_int, driver: DriverCall<'_, Result<u64, c_int>>, undo: fn(u
 }
 
 /// Creates a green context: its primary context, which it keeps alive, and its queues are charged.
-pub(crate) unsafe fn create_green(
-    real: unsafe extern "C" fn(*mut u64, u64, c_int, u32) -> c_int,
-    green: *mut u64,
-    resources: u64,
-    device: c_int,
-    flags: u32,
-) -> c_int {
-    if green.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(green, resources, device, flags) };
-    }
-    let made = || {
-        let ledger = ledger()?;
-        let slot = slots::slot(&ledger, device)?;
-        let call = begin_device_call(&ledger, slot)?;
-        with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
-        // SAFETY: `real` writes to a local, the other arguments are the program's; what is destroyed was just made,
-        // and no other code has its handle.
-        let made = unsafe {
-            let undo = |made| _ = driver::cuGreenCtxDestroy(made);
-            let driver = number(|made| real(made, resources, device, flags));
-            charged(device, DriverCall::of(&driver), undo)
-        };
-        drop(call);
-        let _ = end_primary(&ledger, device, slot, || Ok(()));
-        made
-    };
-    code(made().map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *green = made }
-    }))
+pub(crate) fn create_green(real: impl Fn(*mut u64) -> c_int, device: c_int) -> Result<u64, c_int> {
+    let ledger = ledger()?;
+    let slot = slots::slot(&ledger, device)?;
+    let call = begin_device_call(&ledger, slot)?;
+    with_reclaim(&ledger, || Ok(ledger.reserve_context(slot, &DaemonLine)?))?;
+    // SAFETY: destroys what the driver has just made, whose handle no other code has received.
+    let undo = |made| _ = unsafe { driver::cuGreenCtxDestroy(made) };
+    let made = charged(device, DriverCall::of(&number(real)), undo);
+    drop(call);
+    let _ = end_primary(&ledger, device, slot, || Ok(()));
+    made
 }
 
 pub(crate) fn destroy_green(real: impl FnOnce() -> c_int, green: u64) -> c_int {
@@ -106,15 +70,12 @@ pub(crate) fn destroy_green(real: impl FnOnce() -> c_int, green: u64) -> c_int {
 }
 
 pub(crate) unsafe fn from_green(real: impl FnOnce() -> c_int, context: *const u64, green: u64) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && !context.is_null()
-        && let Ok(ledger) = attach::ledger()
-    {
-        // SAFETY: not null, and written by the driver, which succeeded.
-        ledger.context_alias(green, unsafe { *context });
-    }
-    result
+    noted(real, |ledger| {
+        // SAFETY: null, or written by the driver, which succeeded.
+        if let Some(context) = unsafe { context.as_ref() } {
+            ledger.context_alias(green, *context);
+        }
+    })
 }
 
 pub(crate) fn destroy(real: impl FnOnce() -> c_int, context: u64) -> c_int {

@@ -6,7 +6,7 @@ use tranche_policy::{Call, Owner};
 use tranche_shm::DeviceSlot;
 
 use super::ledger::{begin_device_call, ledger, refused};
-use super::{driver, slots};
+use super::{driver, placement, slots};
 use crate::attach::Ours;
 use crate::connection::DaemonLine;
 use crate::thread;
@@ -40,7 +40,7 @@ pub(crate) fn current_quickly() -> Result<CurrentContext, c_int> {
 pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
     let ledger = ledger()?;
     let known = || {
-        let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
+        let device = placement::only(&ledger)?;
         let context = driver::context().ok().filter(|context| *context != 0)?;
         ledger.known_owner(context).map(|_| device)
     };
@@ -56,7 +56,7 @@ pub(crate) fn current_device() -> Result<(Ours, DeviceSlot), c_int> {
 /// In a slice of one device it can be on no other, so the driver is not queried.
 #[inline(always)]
 fn known(ledger: Ours) -> Option<CurrentContext> {
-    let device = DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)?;
+    let device = placement::only(&ledger)?;
     let context = driver::context().ok().filter(|context| *context != 0)?;
     let call = ledger.begin_call(thread::number(), context, &DaemonLine).ok()?;
     Some(CurrentContext { ledger, device, context, owner: ledger.known_owner(context)?, _call: call })

@@ -1,6 +1,6 @@
 //! Devices: only the slice's, in the order in which the driver shows them, as large as the slice.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::c_int;
 
 use tranche_policy::Ledger;
 
@@ -9,6 +9,7 @@ use super::current::current_device;
 use super::ledger::ledger;
 use super::{driver, reclaim, slots, visible};
 use crate::attach;
+use crate::driver_call::number;
 use crate::launch::be_present;
 
 pub(crate) fn init(real: impl FnOnce() -> c_int) -> c_int {
@@ -35,64 +36,23 @@ pub(crate) unsafe fn count(real: impl FnOnce() -> c_int, count: *mut c_int) -> c
     SUCCESS
 }
 
-pub(crate) unsafe fn get(
-    real: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
-    device: *mut c_int,
-    ordinal: c_int,
-) -> c_int {
-    // Ordinals count the slice's devices, so the driver's function for ordinals is not called.
-    if device.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(device, ordinal) };
-    }
+/// Device by its ordinal among the slice's, for which the driver's own function is not called.
+pub(crate) fn get(_real: impl Fn(*mut c_int) -> c_int, ordinal: c_int) -> Result<c_int, c_int> {
     let nth = |devices: &mut dyn Iterator<Item = c_int>| devices.nth(usize::try_from(ordinal).ok()?);
-    let found = ledger().and_then(|ledger| nth(&mut shown(&ledger)?).ok_or(INVALID_DEVICE));
-    code(found.map(|found| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *device = found }
-    }))
+    ledger().and_then(|ledger| nth(&mut shown(&ledger)?).ok_or(INVALID_DEVICE))
 }
 
-pub(crate) unsafe fn by_bus_id(
-    real: unsafe extern "C" fn(*mut c_int, *const c_char) -> c_int,
-    device: *mut c_int,
-    id: *const c_char,
-) -> c_int {
-    if device.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(device, id) };
-    }
-    let mut found = 0;
-    // SAFETY: `real` writes to a local; `device` is not null, and writable by the hook's contract.
-    unsafe {
-        code(checked(real(&mut found, id)).and_then(|()| {
-            let ledger = ledger()?;
-            slots::slot(&ledger, found)?;
-            *device = found;
-            Ok(())
-        }))
-    }
+pub(crate) fn by_bus_id(real: impl Fn(*mut c_int) -> c_int) -> Result<c_int, c_int> {
+    let found = number(real)()?;
+    let ledger = ledger()?;
+    slots::slot(&ledger, found).map(|_| found)
 }
 
-pub(crate) unsafe fn total_memory<W: Width>(
-    real: unsafe extern "C" fn(*mut W, c_int) -> c_int,
-    bytes: *mut W,
-    device: c_int,
-) -> c_int {
-    if bytes.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(bytes, device) };
-    }
-    let mut whole = W::ZERO;
-    // SAFETY: `real` writes to a local; `bytes` is not null, and writable by the hook's contract.
-    unsafe {
-        code(checked(real(&mut whole, device)).and_then(|()| {
-            let ledger = ledger()?;
-            let slot = slots::slot(&ledger, device)?;
-            *bytes = W::narrow(ledger.tenant().view(slot).total.min(whole.wide()));
-            Ok(())
-        }))
-    }
+pub(crate) fn total_memory<W: Width>(real: impl Fn(*mut W) -> c_int, device: c_int) -> Result<W, c_int> {
+    let whole = number(real)()?;
+    let ledger = ledger()?;
+    let slot = slots::slot(&ledger, device)?;
+    Ok(W::narrow(ledger.tenant().view(slot).total.min(whole.wide())))
 }
 
 pub(crate) unsafe fn memory_info<W: Width>(
@@ -101,7 +61,7 @@ pub(crate) unsafe fn memory_info<W: Width>(
     total: *mut W,
 ) -> c_int {
     be_present();
-    let (mut real_free, mut real_total) = (W::ZERO, W::ZERO);
+    let (mut real_free, mut real_total) = (W::default(), W::default());
     // The driver decides which of the two may be null.
     let in_place = |program: *mut W, local: *mut W| if program.is_null() { program } else { local };
     // SAFETY: `real` writes to locals where the program wants results. Only pointers that are not null are written,

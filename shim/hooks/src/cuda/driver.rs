@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::abi::checked;
+use crate::driver_call::number;
 use crate::libraries::{Library, RealAddress, Symbol, SymbolName, unresolved};
 
 /// Declares functions of a library that are resolved at their first call.
@@ -115,17 +116,15 @@ pub(crate) fn current() -> Result<(c_int, u64), c_int> {
 
 /// Device of the calling thread's current context.
 pub(crate) fn device() -> Result<c_int, c_int> {
-    let mut device = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { cuCtxGetDevice(&mut device) }).map(|()| device)
+    number(|device| unsafe { cuCtxGetDevice(device) })()
 }
 
 /// The calling thread's current context; 0 if it has none.
 #[inline(always)]
 pub(crate) fn context() -> Result<u64, c_int> {
-    let mut context = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { cuCtxGetCurrent(&mut context) }).map(|()| context)
+    number(|context| unsafe { cuCtxGetCurrent(context) })()
 }
 
 /// Calls with a context current, and restores the one before.
@@ -150,19 +149,14 @@ pub(crate) fn size_at(pointer: u64) -> u64 {
 
 /// The UUID of one of the driver's devices.
 pub(crate) fn uuid(device: c_int) -> Result<[u8; 16], c_int> {
-    let mut uuid = [0; 16];
     // SAFETY: the driver writes 16 bytes into a local of that size.
-    checked(unsafe { cuDeviceGetUuid(&mut uuid, device) }).map(|()| uuid)
+    number(|uuid| unsafe { cuDeviceGetUuid(uuid, device) })()
 }
 
 /// The driver's devices, in its order.
 pub(crate) fn devices() -> Result<impl Iterator<Item = c_int> + Clone, c_int> {
-    let mut count = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { cuDeviceGetCount(&mut count) })?;
-    Ok((0..count).filter_map(|ordinal| {
-        let mut device = 0;
-        // SAFETY: the driver writes one value into a local.
-        checked(unsafe { cuDeviceGet(&mut device, ordinal) }).ok().map(|()| device)
-    }))
+    let count = number(|count| unsafe { cuDeviceGetCount(count) })()?;
+    // SAFETY: the driver writes one value into a local, as above.
+    Ok((0..count).filter_map(|ordinal| number(|device| unsafe { cuDeviceGet(device, ordinal) })().ok()))
 }

@@ -7,7 +7,7 @@ use tranche_policy::{Claim, EntryKind, Extent, Ledger, Owner};
 use tranche_shm::message::ShareKey;
 use tranche_shm::parking::Hindrance;
 
-use super::abi::{OUT_OF_MEMORY, checked, code};
+use super::abi::{OUT_OF_MEMORY, checked};
 use super::current::current;
 use super::driver;
 use super::ledger::ended_by_ledger;
@@ -15,6 +15,7 @@ use super::reclaim::with_reclaim;
 use super::shared::{key_behind, whole_blocks};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// True for external memory behind a descriptor: `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`.
 pub(crate) const fn is_opaque_descriptor(kind: c_int) -> bool {
@@ -39,25 +40,13 @@ pub(crate) struct Import {
 /// Imports memory of another interface, charged like a handle to physical memory.
 ///
 /// Once if the slice exported it, otherwise in full.
-pub(crate) unsafe fn import(
-    real: unsafe extern "C" fn(*mut u64, *const Import) -> c_int,
-    memory: *mut u64,
-    import: *const Import,
-) -> c_int {
+pub(crate) unsafe fn import(real: impl Fn(*mut u64) -> c_int, import: *const Import) -> Result<u64, c_int> {
     attach::hinder(Hindrance::External);
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        if memory.is_null() || import.is_null() {
-            return real(memory, import);
-        }
-        let Import { kind, handle, bytes, .. } = *import;
-        let key = if is_opaque_descriptor(kind) { key_behind(handle[0] as c_int) } else { None };
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made, import)).map(|()| made | EXTERNAL)
-        };
-        code(claimed(key, bytes, driver).map(|made| *memory = made & !EXTERNAL))
-    }
+    let real = number(real);
+    // SAFETY: null or readable by the hook's contract.
+    let Some(Import { kind, handle, bytes, .. }) = (unsafe { import.as_ref() }) else { return real() };
+    let key = if is_opaque_descriptor(*kind) { key_behind(handle[0] as c_int) } else { None };
+    claimed(key, *bytes, || real().map(|made| made | EXTERNAL)).map(|made| made & !EXTERNAL)
 }
 
 fn claimed(
@@ -91,43 +80,34 @@ pub(crate) struct View {
 
 /// Maps a view, which keeps the memory after its object is destroyed, until the view is freed.
 pub(crate) unsafe fn view(
-    real: impl Fn() -> c_int,
-    pointer: *const u64,
+    real: impl Fn(*mut u64) -> c_int,
     memory: u64,
     view: *const View,
-) -> c_int {
-    if pointer.is_null() || view.is_null() {
-        return unmapped(real);
-    }
-    // SAFETY: neither is null; the view is readable by the hook's contract, and the pointer written by the driver.
-    unsafe { mapped(memory, (*view).bytes, || checked(real()).map(|()| *pointer)) }
-}
-
-/// Lets the driver refuse a view without a place for it, in a slice alone.
-fn unmapped(real: impl FnOnce() -> c_int) -> c_int {
-    attach::ledger().map_or(OUT_OF_MEMORY, |_| real())
+) -> Result<u64, c_int> {
+    // SAFETY: null or readable by the hook's contract. The driver refuses a call without it itself.
+    let bytes = unsafe { view.as_ref() }.map_or(0, |view| view.bytes);
+    mapped(memory, bytes, number(real))
 }
 
 /// Lets `driver` map a view of an object.
-fn mapped(memory: u64, bytes: u64, driver: impl Fn() -> Result<u64, c_int>) -> c_int {
-    let Ok(ledger) = attach::ledger() else { return OUT_OF_MEMORY };
+fn mapped(memory: u64, bytes: u64, driver: impl Fn() -> Result<u64, c_int>) -> Result<u64, c_int> {
+    let ledger = attach::ledger().map_err(|attach::Outside| OUT_OF_MEMORY)?;
     VIEWED.store(true, Relaxed);
-    code(with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, bytes, &DaemonLine, &driver)).map(drop))
+    with_reclaim(&ledger, || ledger.map(memory | EXTERNAL, bytes, &DaemonLine, &driver))
 }
+
+/// Distinguishes arrays as views of external memory; no address has this bit.
+const IN_ARRAY: u64 = 1 << 56;
 
 /// Key of an array as a view of external memory, which no address has.
 pub(crate) const fn in_array(array: u64) -> u64 {
-    array | 1 << 56
+    array | IN_ARRAY
 }
 
-/// Maps a view as an array.
-pub(crate) unsafe fn array(real: impl Fn() -> c_int, array: *const u64, memory: u64) -> c_int {
-    if array.is_null() {
-        return unmapped(real);
-    }
-    // Its length does not matter: it has no addresses.
-    // SAFETY: not null, and written by the driver.
-    mapped(memory, 0, || checked(real()).map(|()| in_array(unsafe { *array })))
+/// Maps a view as an array, whose length does not matter: it has no addresses.
+pub(crate) fn array(real: impl Fn(*mut u64) -> c_int, memory: u64) -> Result<u64, c_int> {
+    let real = number(real);
+    mapped(memory, 0, || real().map(in_array)).map(|array| array & !IN_ARRAY)
 }
 
 /// Lets `driver` free a pointer, which may be a view.

@@ -17,6 +17,7 @@ use super::stream::{self, Stream};
 use super::{driver, graph_memory, growth, placement, slots};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 use crate::launch::{graph_gone, through};
 use crate::sys;
 
@@ -58,49 +59,44 @@ pub(crate) struct Parameters {
 }
 
 pub(crate) unsafe fn instantiate_with_parameters(
-    real: unsafe extern "C" fn(*mut u64, u64, *mut Parameters) -> c_int,
-    ready: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     graph: u64,
     parameters: *mut Parameters,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
+) -> Result<u64, c_int> {
+    // SAFETY: the parameters are read and written only where not null, valid by the hook's contract.
     unsafe {
         if parameters.is_null() || (*parameters).flags & UPLOAD == 0 {
-            return instantiate(|| real(ready, graph, parameters), ready, graph);
+            return instantiate(real, graph);
         }
         // An upload takes the memory at once, before a handle exists to charge it to. So the graph is made ready
         // first, charged, and then uploaded.
         let Parameters { flags, stream } = *parameters;
         (*parameters).flags = flags & !UPLOAD;
-        let result = instantiate(|| real(ready, graph, parameters), ready, graph);
+        let ready = instantiate(real, graph);
         (*parameters).flags = flags;
-        if result != SUCCESS {
-            return result;
-        }
-        let uploaded = upload(|| driver::cuGraphUpload(*ready, stream), *ready, stream);
-        if uploaded != SUCCESS {
-            forget(*ready);
-            let _ = driver::cuGraphExecDestroy(*ready);
-        }
-        uploaded
+        uploaded(ready?, stream)
     }
 }
 
-/// Lets `real` make a graph ready and enters the size of its memory nodes.
-///
-/// # Safety
-/// `ready` must be the pointer to which `real` writes its result.
-pub(crate) unsafe fn instantiate(real: impl FnOnce() -> c_int, ready: *mut u64, graph: u64) -> c_int {
-    let result = real();
-    if result != SUCCESS {
-        return result;
-    }
-    // SAFETY: the driver succeeded, so it has written to `ready`.
-    let ready = unsafe { *ready };
-    code(enter(ready, graph).inspect_err(|_| {
+/// Uploads a graph that was just made ready, or else destroys it.
+#[inline(never)]
+fn uploaded(ready: u64, stream: u64) -> Result<u64, c_int> {
+    // SAFETY: the graph was just made, and the driver checks the stream, which is the program's.
+    let real = || unsafe { driver::cuGraphUpload(ready, stream) };
+    checked(upload(real, ready, stream)).map(|()| ready).inspect_err(|_| {
+        forget(ready);
         // SAFETY: destroys what the driver has just made, whose handle no other code has received.
         let _ = unsafe { driver::cuGraphExecDestroy(ready) };
-    }))
+    })
+}
+
+/// Lets `real` make a graph ready and enters the size of its memory nodes.
+pub(crate) fn instantiate(real: impl Fn(*mut u64) -> c_int, graph: u64) -> Result<u64, c_int> {
+    let ready = number(real)()?;
+    enter(ready, graph).map(|()| ready).inspect_err(|_| {
+        // SAFETY: destroys what the driver has just made, whose handle no other code has received.
+        let _ = unsafe { driver::cuGraphExecDestroy(ready) };
+    })
 }
 
 fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
@@ -118,7 +114,7 @@ fn enter(ready: u64, graph: u64) -> Result<(), c_int> {
 
 /// The part of `CUDA_MEM_ALLOC_NODE_PARAMS` that is read.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Allocation {
     pool: abi::Properties,
     rest_of_pool: [u64; 9],
@@ -151,15 +147,12 @@ fn add_up(ledger: &Ledger<'static>, graph: u64, needs: &mut [u64], depth: u32) -
 }
 
 fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) -> Result<(), c_int> {
-    let mut kind = 0;
     // SAFETY: writes one value into a local; the node is the graph's.
-    checked(unsafe { driver::cuGraphNodeGetType(node, &mut kind) })?;
-    match GraphNode::of(kind) {
+    match GraphNode::of(number(|kind| unsafe { driver::cuGraphNodeGetType(node, kind) })()?) {
         GraphNode::Allocation => add_allocation(ledger, node, needs),
         GraphNode::Child => {
-            let mut child = 0;
             // SAFETY: the driver writes one value into a local; the node is the graph's.
-            checked(unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &mut child) })?;
+            let child = number(|child| unsafe { driver::cuGraphChildGraphNodeGetGraph(node, child) })()?;
             add_up(ledger, child, needs, depth - 1)
         }
         GraphNode::Free => Ok(()),
@@ -168,15 +161,7 @@ fn add_node(ledger: &Ledger<'static>, node: u64, needs: &mut [u64], depth: u32) 
 }
 
 fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Result<(), c_int> {
-    let mut asked = Allocation {
-        pool: abi::Properties::NONE,
-        rest_of_pool: [0; 9],
-        access: 0,
-        access_count: 0,
-        bytes: 0,
-        address: 0,
-        more: [0; 16],
-    };
+    let mut asked = Allocation::default();
     // SAFETY: the driver writes a structure that is no larger than the local.
     checked(unsafe { driver::cuGraphMemAllocNodeGetParams(node, (&raw mut asked).cast::<c_void>()) })?;
     let blocks = Extent::blocks(asked.bytes as u64).ok_or(OUT_OF_MEMORY)?.worst().bytes();
@@ -187,15 +172,14 @@ fn add_allocation(ledger: &Ledger<'static>, node: u64, needs: &mut [u64]) -> Res
         (_, Some(slot)) => add(slot),
         (Location::Device(number), None) => add(slots::slot(ledger, number)?),
         (Location::AnyDevice, None) => {
-            let count = ledger.tenant().control.device_count();
-            (0..count).filter_map(DeviceSlot::new).for_each(add);
+            ledger.tenant().control.devices().for_each(add);
         }
     }
     Ok(())
 }
 
 pub(crate) fn launch(real: impl Fn() -> c_int, graph: u64, stream: Stream) -> c_int {
-    through(Some(stream), Work::Graph(graph), &|| upload(&real, graph, stream.0))
+    through(|| upload(&real, graph, stream.0), Some(stream), Work::Graph(graph))
 }
 
 /// Uploads or launches a graph, which takes its memory. An upload takes hardly any GPU time.
@@ -207,9 +191,7 @@ pub(crate) fn upload(real: impl Fn() -> c_int, graph: u64, stream: u64) -> c_int
     code(ledger().and_then(|ledger| {
         let context = stream::context_of(stream).map_or_else(driver::context, Ok)?;
         let _call = placement::enter(&ledger, stream)?;
-        let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new);
-        devices.for_each(|slot| growth::learn(&ledger, slot, stream));
+        ledger.tenant().control.devices().for_each(|slot| growth::learn(&ledger, slot, stream));
         let (run, mark) = (|| checked(real()), || mark::behind(stream));
         with_reclaim(&ledger, || ledger.launch_graph(graph, context, &DaemonLine, &EventMarks, run, mark))
     }))

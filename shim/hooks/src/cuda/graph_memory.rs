@@ -7,10 +7,10 @@ use tranche_policy::{GraphUse, Ledger};
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-use super::abi::checked;
 use super::mark::EventMarks;
 use super::{driver, growth, slots};
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`
 const USED_NOW: c_int = 0;
@@ -42,10 +42,8 @@ impl GraphUse for EventMarks {
 /// The driver's figure of the memory behind graphs on a device, in bytes; `None` where it has none.
 fn ask(slot: DeviceSlot, attribute: c_int) -> Option<u64> {
     let device = slots::number(slot)?;
-    let mut bytes = 0;
     // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
-    let result = unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, &mut bytes) };
-    checked(result).ok().map(|()| bytes)
+    number(|bytes| unsafe { driver::cuDeviceGetGraphMemAttribute(device, attribute, bytes) })().ok()
 }
 
 /// True once a graph with memory nodes became ready.
@@ -64,8 +62,7 @@ pub(super) fn settle(ledger: &Ledger<'static>) {
 pub(super) fn reclaim(ledger: &Ledger<'static>) -> bool {
     let used = USED.load(Relaxed);
     if used {
-        let count = ledger.tenant().control.device_count();
-        let devices = (0..count).filter_map(DeviceSlot::new).filter_map(slots::number);
+        let devices = ledger.tenant().control.devices().filter_map(slots::number);
         // SAFETY: takes a device's number and no pointer; the driver frees only unused memory.
         devices.for_each(|device| _ = unsafe { driver::cuDeviceGraphMemTrim(device) });
         settle(ledger);

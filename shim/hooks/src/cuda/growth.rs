@@ -14,6 +14,7 @@ use tranche_shm::{DeviceSlot, MAX_DEVICES};
 use super::abi::{Properties, checked};
 use super::{captures, driver, slots, stream};
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// Step in bytes by device; 0 before the measurement.
 static STEPS: [AtomicU64; MAX_DEVICES] = [const { AtomicU64::new(0) }; MAX_DEVICES];
@@ -29,11 +30,9 @@ const NON_BLOCKING: u32 = 1;
 
 /// Bytes that a pool keeps, as the driver reports them.
 fn kept(pool: u64) -> Option<u64> {
-    let mut bytes = 0u64;
     // SAFETY: the attribute is one 64-bit number, which the driver writes into a local.
-    let result =
-        unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, (&raw mut bytes).cast::<c_void>()) };
-    checked(result).ok().map(|()| bytes)
+    let kept = |bytes: *mut u64| unsafe { driver::cuMemPoolGetAttribute(pool, RESERVED_NOW, bytes.cast()) };
+    number(kept)().ok()
 }
 
 /// The driver's queries about pools.

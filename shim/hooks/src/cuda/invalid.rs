@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_void};
 
 use super::abi::{INVALID_VALUE, OUT_OF_MEMORY, Properties, checked};
 use super::driver;
+use crate::driver_call::number;
 
 /// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES`
 const ANY_ATTRIBUTE: c_int = 1;
@@ -51,9 +52,8 @@ pub(crate) fn array(width: u64, format: u32, channels: u32) -> Result<(), c_int>
 
 /// Checks physical memory: a multiple of the driver's granularity for such properties.
 pub(crate) fn physical(bytes: u64, properties: &Properties, flags: u64) -> Result<(), c_int> {
-    let mut piece = 0;
     // SAFETY: writes one value into a local; the properties are the program's.
-    checked(unsafe { driver::cuMemGetAllocationGranularity(&mut piece, properties, 0) })?;
+    let piece = number(|piece| unsafe { driver::cuMemGetAllocationGranularity(piece, properties, 0) })()?;
     unless(flags == 0 && bytes > 0 && bytes.is_multiple_of((piece as u64).max(1)))
 }
 

@@ -6,7 +6,7 @@ use tranche_policy::{Call, Ledger};
 use tranche_shm::DeviceSlot;
 use tranche_shm::usage::Counter;
 
-use super::abi::{OUT_OF_MEMORY, code};
+use super::abi::{OUT_OF_MEMORY, SUCCESS, code};
 use crate::attach::{self, Ours};
 use crate::connection::DaemonLine;
 use crate::thread;
@@ -40,6 +40,17 @@ pub(crate) fn ended_by_ledger<D: FnOnce() -> Result<(), c_int>>(
         ledger.flush_shares(&DaemonLine);
         ended
     })
+}
+
+/// Lets the ledger note a call of the driver that has succeeded.
+pub(crate) fn noted(real: impl FnOnce() -> c_int, note: impl FnOnce(&Ours)) -> c_int {
+    let result = real();
+    if result == SUCCESS
+        && let Ok(ledger) = attach::ledger()
+    {
+        note(&ledger);
+    }
+    result
 }
 
 /// Begins a call of this thread that concerns a device's primary context.

@@ -10,6 +10,7 @@ use super::driver;
 use super::ledger::refused;
 use super::reclaim::with_reclaim;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// Cost of raising a limit, by `CUlimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,19 +76,17 @@ fn charged(limit: c_int, value: u64, each: u64, driver: impl Fn() -> Result<(), 
 }
 
 fn now(limit: c_int) -> Result<u64, c_int> {
-    let mut value = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { driver::cuCtxGetLimit(&mut value, limit) }).map(|()| value as u64)
+    number(|value| unsafe { driver::cuCtxGetLimit(value, limit) })().map(|value| value as u64)
 }
 
 /// Number of threads that can be resident on the current device at a time.
 fn threads() -> Result<u64, c_int> {
     let (device, _) = driver::current()?;
     let attribute = |which| {
-        let mut value = 0;
         // SAFETY: the driver writes one value into a local.
-        checked(unsafe { driver::cuDeviceGetAttribute(&mut value, which, device) })
-            .map(|()| value.max(1) as u64)
+        number(|value| unsafe { driver::cuDeviceGetAttribute(value, which, device) })()
+            .map(|value| value.max(1) as u64)
     };
     Ok(attribute(MULTIPROCESSORS)? * attribute(THREADS)?)
 }

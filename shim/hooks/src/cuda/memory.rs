@@ -13,52 +13,25 @@ use super::reclaim::with_reclaim;
 use super::{driver, external, pool_memory, shared};
 use crate::attach;
 use crate::connection::DaemonLine;
-use crate::driver_call::DriverCall;
+use crate::driver_call::{DriverCall, number};
 
-pub(crate) unsafe fn allocate<P: Width, S: Width>(
-    real: unsafe extern "C" fn(*mut P, S) -> c_int,
-    pointer: *mut P,
-    bytes: S,
-) -> c_int {
-    if pointer.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(pointer, bytes) };
-    }
-    let extent = Extent::plain(bytes.wide());
-    let driver = move || {
-        let mut made = P::ZERO;
-        // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
-        checked(unsafe { real(&mut made, bytes) }).map(|()| (made.wide(), extent))
-    };
+pub(crate) fn allocate<P: Width>(real: impl Fn(*mut P) -> c_int, bytes: impl Width) -> Result<P, c_int> {
+    let (extent, real) = (Extent::plain(bytes.wide()), number(real));
+    let driver = move || real().map(|made| (made.wide(), extent));
     // The form of which programs make thousands of calls a second has code of its own.
     let made = if P::IS_NARROW { charged_rarely(extent, &driver) } else { charged(extent, driver) };
-    code(made.map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = P::narrow(made) }
-    }))
+    made.map(P::narrow)
 }
 
-pub(crate) unsafe fn allocate_managed(
-    real: unsafe extern "C" fn(*mut u64, usize, u32) -> c_int,
-    pointer: *mut u64,
+pub(crate) fn allocate_managed(
+    real: impl Fn(*mut u64) -> c_int,
     bytes: usize,
     flags: u32,
-) -> c_int {
-    if pointer.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(pointer, bytes, flags) };
-    }
-    let extent = Extent::plain(bytes.wide());
+) -> Result<u64, c_int> {
+    let (extent, real) = (Extent::plain(bytes.wide()), number(real));
     attach::hinder(Hindrance::Managed);
-    let made = charged_rarely(extent, &move || {
-        let mut made = 0;
-        // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
-        checked(unsafe { real(&mut made, bytes, flags) }).map(|()| (made, extent))
-    });
-    code(or_invalid(made, || invalid::managed(flags)).map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = made }
-    }))
+    let made = charged_rarely(extent, &|| real().map(|made| (made, extent)));
+    or_invalid(made, || invalid::managed(flags))
 }
 
 pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
@@ -74,9 +47,9 @@ pub(crate) unsafe fn allocate_pitched<P: Width, S: Width>(
         return unsafe { real(pointer, pitch, width, height, element) };
     }
     let expected = Pitched { width: width.wide(), height: height.wide() }.bytes().and_then(Extent::plain);
-    let row = core::cell::Cell::new(S::ZERO);
+    let row = core::cell::Cell::new(S::default());
     let made = charged_rarely(expected, &|| {
-        let (mut made, mut pitch) = (P::ZERO, S::ZERO);
+        let (mut made, mut pitch) = (P::default(), S::default());
         // SAFETY: `real` writes to locals; the other arguments are the program's, valid by the hook's contract.
         checked(unsafe { real(&mut made, &mut pitch, width, height, element) })?;
         row.set(pitch);

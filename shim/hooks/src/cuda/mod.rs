@@ -15,7 +15,7 @@ pub(crate) mod device;
 pub(crate) mod doors;
 pub(crate) mod driver;
 #[cfg(test)]
-mod enumerators;
+mod enumerator_tests;
 pub(crate) mod external;
 pub(crate) mod graph;
 mod graph_memory;

@@ -40,20 +40,13 @@ pub(crate) enum LoadForm {
 /// Charges an image of this size and lets `real` load it.
 ///
 /// Without a size there is no image to load, which the driver reports.
-///
-/// # Safety
-/// `handle` must be null or writable.
-pub(crate) unsafe fn load(
-    handle: *mut u64,
+pub(crate) fn load(
     real: impl Fn(*mut u64) -> c_int,
     form: LoadForm,
     size: Option<ImageSize>,
-) -> c_int {
-    let Some(size) = size.filter(|_| !handle.is_null()) else { return real(handle) };
-    code(loaded(form, size, DriverCall::of(&number(real))).map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *handle = made }
-    }))
+) -> Result<u64, c_int> {
+    let real = number(real);
+    size.map_or_else(&real, |size| loaded(form, size, DriverCall::of(&real)))
 }
 
 #[inline(never)]
@@ -94,9 +87,8 @@ fn drop_unseen(form: LoadForm, made: u64) {
 
 /// True if the driver loads code when it is first used; false if it does not report that.
 fn is_lazy() -> bool {
-    let mut mode = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { driver::cuModuleGetLoadingMode(&mut mode) }).is_ok() && mode == LAZY
+    number(|mode| unsafe { driver::cuModuleGetLoadingMode(mode) })() == Ok(LAZY)
 }
 
 /// Charges deferred code before handles of its functions are returned.

@@ -5,22 +5,16 @@ use core::ffi::c_int;
 use tranche_policy::Bound;
 use tranche_shm::parking::Hindrance;
 
-use super::abi::{SUCCESS, checked};
-use super::ledger::{by_ledger, ended_by_ledger};
+use super::abi::checked;
+use super::ledger::{by_ledger, ended_by_ledger, noted};
 use super::slots;
 use crate::attach;
 use crate::connection::DaemonLine;
 
 pub(crate) unsafe fn create(real: impl FnOnce() -> c_int, object: *const u64) -> c_int {
     attach::hinder(Hindrance::Multicast);
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
-        // SAFETY: the driver succeeded, so it has written there.
-        ledger.multicast_made(unsafe { *object });
-    }
-    result
+    // SAFETY: the driver succeeded, so it has written there.
+    noted(real, |ledger| ledger.multicast_made(unsafe { *object }))
 }
 
 /// Binds memory to a place in a multicast object or an endpoint.
@@ -44,12 +38,8 @@ pub(crate) const fn endpoint(id: u32) -> u64 {
 }
 
 pub(crate) fn destroy_endpoint(real: impl FnOnce() -> c_int, id: u32) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
+    noted(real, |ledger| {
         ledger.unbind_all(endpoint(id));
         ledger.flush_shares(&DaemonLine);
-    }
-    result
+    })
 }

@@ -4,35 +4,30 @@ use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Location, Owner};
 
-use super::abi::{NOT_SUPPORTED, Properties, SUCCESS, checked, code};
+use super::abi::{NOT_SUPPORTED, Properties, checked};
 use super::invalid::{self, or_invalid};
-use super::ledger::{by_ledger, ended_by_ledger, ledger, refused};
+use super::ledger::{by_ledger, ended_by_ledger, ledger, noted, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, slots};
-use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 pub(crate) unsafe fn create(
-    real: unsafe extern "C" fn(*mut u64, usize, *const Properties, u64) -> c_int,
-    handle: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     bytes: usize,
     properties: *const Properties,
     flags: u64,
-) -> c_int {
-    // SAFETY: the arguments pass to `real` unchanged, and are read only where not null, valid by the hook's contract.
-    unsafe {
-        if handle.is_null() || properties.is_null() || (*properties).location() == Location::Host {
-            return real(handle, bytes, properties, flags);
-        }
-        let at = (*properties).location();
-        let made = charged(at, bytes as u64, |made| real(made, bytes, properties, flags));
-        let wrong = || invalid::physical(bytes as u64, &*properties, flags);
-        code(or_invalid(made, wrong).map(|made| *handle = made))
-    }
+) -> Result<u64, c_int> {
+    let real = number(real);
+    // SAFETY: null or readable by the hook's contract.
+    let properties = unsafe { properties.as_ref() };
+    let Some(properties) = properties.filter(|it| it.location() != Location::Host) else { return real() };
+    let made = charged(properties.location(), bytes as u64, real);
+    or_invalid(made, || invalid::physical(bytes as u64, properties, flags))
 }
 
 /// Charges memory where it lies, on one device: of several on which it may lie, none is right.
-fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result<u64, c_int> {
+fn charged(at: Location, bytes: u64, driver: impl Fn() -> Result<u64, c_int>) -> Result<u64, c_int> {
     let ledger = ledger()?;
     let device = match at {
         // A device outside the slice is refused like an absent one.
@@ -42,15 +37,11 @@ fn charged(at: Location, bytes: u64, real: impl Fn(*mut u64) -> c_int) -> Result
     let Some(extent) = Extent::blocks(bytes) else { return Err(refused(&ledger)) };
     let claim = Claim { device, extent, owner: Owner::NOBODY };
     with_reclaim(&ledger, || {
-        let driver = || {
-            let mut made = 0;
-            checked(real(&mut made)).map(|()| made)
-        };
         let undo = |made| {
             // SAFETY: releases what the driver has just made, whose handle no other code has received.
             let _ = unsafe { driver::cuMemRelease(made) };
         };
-        ledger.create(claim, &DaemonLine, driver, undo)
+        ledger.create(claim, &DaemonLine, &driver, undo)
     })
 }
 
@@ -59,14 +50,8 @@ pub(crate) fn release(real: impl FnOnce() -> c_int, handle: u64) -> c_int {
 }
 
 pub(crate) unsafe fn retain(real: impl FnOnce() -> c_int, handle: *const u64, address: u64) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
-        // SAFETY: the driver succeeded, so it has written there.
-        ledger.retained(unsafe { *handle }, address);
-    }
-    result
+    // SAFETY: the driver succeeded, so it has written there.
+    noted(real, |ledger| ledger.retained(unsafe { *handle }, address))
 }
 
 pub(crate) fn map(real: impl Fn() -> c_int, address: u64, bytes: usize, handle: u64) -> c_int {

@@ -14,6 +14,7 @@ use crate::connection::DaemonLine;
 use crate::thread;
 
 /// The one device of a slice that has no other.
+#[inline(always)]
 pub(crate) fn only(ledger: &Ledger<'static>) -> Option<DeviceSlot> {
     DeviceSlot::new(0).filter(|_| ledger.tenant().control.device_count() == 1)
 }
@@ -100,7 +101,7 @@ pub(crate) fn of_handle(handle: u64) -> Option<Location> {
         head: Properties,
         rest: [u64; 30],
     }
-    let mut answer = AllocationProp { head: Properties::NONE, rest: [0; 30] };
+    let mut answer = AllocationProp { head: Properties::default(), rest: [0; 30] };
     let at = (&raw mut answer).cast::<c_void>();
     // SAFETY: the driver writes a structure that is no larger than the local, and checks the handle.
     let asked = unsafe { driver::cuMemGetAllocationPropertiesFromHandle(at, handle) };

@@ -3,13 +3,12 @@
 use core::ffi::c_int;
 
 use tranche_policy::{Claim, Extent, Owner, PoolPlace};
-use tranche_shm::DeviceSlot;
 use tranche_shm::parking::Hindrance;
 
 use super::abi::{MemLocation, Properties, SUCCESS, checked, code};
 use super::growth::{self, Pools};
 use super::invalid::{self, or_invalid};
-use super::ledger::{ended_by_ledger, ledger, refused};
+use super::ledger::{ended_by_ledger, ledger, noted, refused};
 use super::mark::{self, EventMarks};
 use super::reclaim::with_reclaim;
 use super::{captures, driver, placement, pool_memory, shared, stream};
@@ -17,20 +16,17 @@ use crate::attach;
 use crate::connection::DaemonLine;
 use crate::driver_call::{DriverCall, number};
 
-pub(crate) unsafe fn allocate(
-    pointer: *mut u64,
+pub(crate) fn allocate(
     real: impl Fn(*mut u64) -> c_int,
     bytes: usize,
     stream: u64,
     pool: Option<u64>,
-) -> c_int {
-    if pointer.is_null() || bytes == 0 || stream::is_capturing(stream) {
-        return real(pointer);
+) -> Result<u64, c_int> {
+    let real = number(real);
+    if bytes == 0 || stream::is_capturing(stream) {
+        return real();
     }
-    code(allocated(bytes, stream, pool, DriverCall::of(&number(real))).map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = made }
-    }))
+    allocated(bytes, stream, pool, DriverCall::of(&real))
 }
 
 #[inline(never)]
@@ -77,9 +73,9 @@ fn allocated_from(
         PoolPlace::On(device) => Some(device),
         PoolPlace::Host | PoolPlace::Anywhere => None,
     });
-    let count = ledger.tenant().control.device_count();
-    let devices = single.map_or(0..count, |device| device.index()..device.index() + 1);
-    devices.filter_map(DeviceSlot::new).for_each(|slot| growth::learn(&ledger, slot, stream));
+    let devices = ledger.tenant().control.devices();
+    let learnt = devices.filter(|device| single.is_none_or(|single| single == *device));
+    learnt.for_each(|slot| growth::learn(&ledger, slot, stream));
     with_reclaim(&ledger, || match single {
         Some(device) => {
             let claim = Claim { device, extent, owner: Owner::NOBODY };
@@ -91,10 +87,8 @@ fn allocated_from(
 
 /// The pool of plain stream-ordered allocations on a device.
 fn current_pool(device: c_int) -> Result<u64, c_int> {
-    let mut pool = 0;
     // SAFETY: the driver writes one value into a local.
-    checked(unsafe { driver::cuDeviceGetMemPool(&mut pool, device) })?;
-    Ok(pool)
+    number(|pool| unsafe { driver::cuDeviceGetMemPool(pool, device) })()
 }
 
 pub(crate) fn free(real: impl Fn() -> c_int, pointer: u64, stream: u64) -> c_int {
@@ -131,16 +125,12 @@ pub(crate) unsafe fn create(
     pool: *const u64,
     properties: *const Properties,
 ) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
+    noted(real, |ledger| {
         pool_memory::used();
         // SAFETY: valid by the hook's contract; they are read after the driver's success.
         let (pool, at) = unsafe { (*pool, (*properties).location()) };
-        ledger.pool_made(pool, pool_memory::place(&ledger, at));
-    }
-    result
+        ledger.pool_made(pool, pool_memory::place(ledger, at));
+    })
 }
 
 /// A location's default or current pool, entered with the location of the request.
@@ -150,15 +140,11 @@ pub(crate) unsafe fn look_up(
     at: *const MemLocation,
     allocation_type: u32,
 ) -> c_int {
-    let result = real();
-    if result == SUCCESS
-        && let Ok(ledger) = attach::ledger()
-    {
+    noted(real, |ledger| {
         // SAFETY: valid by the hook's contract; they are read after the driver's success.
         let (pool, at) = unsafe { (*pool, (*at).of(allocation_type)) };
-        ledger.pool_seen(pool, pool_memory::place(&ledger, at));
-    }
-    result
+        ledger.pool_seen(pool, pool_memory::place(ledger, at));
+    })
 }
 
 pub(crate) fn destroy(real: impl FnOnce() -> c_int, pool: u64) -> c_int {

@@ -1,16 +1,16 @@
 //! Memory of pools: where it lies, and the charges for what they keep of it.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tranche_policy::{Ledger, Location, PoolPlace};
 use tranche_shm::DeviceSlot;
 
-use super::abi::{SUCCESS, checked};
 use super::current::current;
 use super::growth::Pools;
 use super::{driver, placement, slots};
 use crate::connection::DaemonLine;
+use crate::driver_call::number;
 
 /// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`
 const MADE_AS: [c_int; 3] = [9, 12, 11];
@@ -118,11 +118,10 @@ pub(super) fn place(ledger: &Ledger<'static>, location: Location) -> PoolPlace {
 /// Allocation type and location of a pool, as newer drivers report them.
 fn stated(pool: u64) -> Option<Location> {
     let ask = |attribute| {
-        let mut value = [0u32; 4];
-        let at = value.as_mut_ptr().cast::<c_void>();
         // SAFETY: writes one number of at most 64 bits into a local with room for it; the driver checks the pool.
-        let asked = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, at) };
-        checked(asked).ok().map(|()| value[0])
+        let asked =
+            number(|at: *mut [u32; 4]| unsafe { driver::cuMemPoolGetAttribute(pool, attribute, at.cast()) });
+        asked().ok().map(|[value, ..]| value)
     };
     let [Some(allocation), Some(kind), Some(number)] = MADE_AS.map(ask) else { return None };
     Some(Location::of(allocation, kind, number as c_int))
@@ -131,10 +130,8 @@ fn stated(pool: u64) -> Option<Location> {
 /// The device whose default pool it is.
 fn default_of(pool: u64) -> Option<Location> {
     let has_it = |device: &c_int| {
-        let mut default = 0;
         // SAFETY: the driver writes one value into a local.
-        let result = unsafe { driver::cuDeviceGetDefaultMemPool(&mut default, *device) };
-        result == SUCCESS && default == pool
+        number(|default| unsafe { driver::cuDeviceGetDefaultMemPool(default, *device) })() == Ok(pool)
     };
     driver::devices().ok()?.find(has_it).map(Location::Device)
 }

@@ -12,13 +12,14 @@ use tranche_shm::credit::Units;
 use tranche_shm::message::ShareKey;
 use tranche_shm::parking::Hindrance;
 
-use super::abi::{OUT_OF_MEMORY, SUCCESS, checked, code};
+use super::abi::{OUT_OF_MEMORY, SUCCESS, checked};
 use super::current::current;
 use super::ledger::{by_ledger, ledger, refused};
 use super::reclaim::with_reclaim;
 use super::{driver, placement, pool_memory};
 use crate::attach;
 use crate::connection::DaemonLine;
+use crate::driver_call::{DriverCall, number};
 use crate::sys;
 
 /// True for physical memory behind a descriptor: `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -90,36 +91,25 @@ fn exported(kind: EntryKind, key: u64, share: ShareKey) -> c_int {
     }
 }
 
-pub(crate) unsafe fn open_handle(
-    real: unsafe extern "C" fn(*mut u64, ByValue, u32) -> c_int,
-    pointer: *mut u64,
-    handle: ByValue,
-    flags: u32,
-) -> c_int {
+pub(crate) fn open_handle(real: impl Fn(*mut u64) -> c_int, handle: ByValue) -> Result<u64, c_int> {
     attach::hinder(Hindrance::Ipc);
-    if pointer.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(pointer, handle, flags) };
-    }
-    let open = || {
-        let place = current()?;
-        with_reclaim(&place.ledger, || {
-            let driver = || {
-                let mut made = 0;
-                // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
-                // contract.
-                checked(unsafe { real(&mut made, handle, flags) })?;
-                Ok((made, Extent::blocks(driver::size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
-            };
-            // SAFETY: closes what the driver has just opened, whose address no other code has received.
-            let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
-            place.ledger.import(EntryKind::Opened, place.device, key_of(&handle.0), &DaemonLine, driver, undo)
-        })
-    };
-    code(open().map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = made }
-    }))
+    opened(DriverCall::of(&number(real)), handle)
+}
+
+#[inline(never)]
+fn opened(real: DriverCall<'_, Result<u64, c_int>>, handle: ByValue) -> Result<u64, c_int> {
+    let place = current()?;
+    // SAFETY: closes what the driver has just opened, whose address no other code has received.
+    let undo = |made| _ = unsafe { driver::cuIpcCloseMemHandle(made) };
+    with_reclaim(&place.ledger, || {
+        let driver = || sized(real.make()?);
+        place.ledger.import(EntryKind::Opened, place.device, key_of(&handle.0), &DaemonLine, driver, undo)
+    })
+}
+
+/// Memory that the driver has opened, with its units.
+fn sized(made: u64) -> Result<(u64, Units), c_int> {
+    Ok((made, Extent::blocks(driver::size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
 }
 
 /// True once the program imported a pointer of a pool: before that, frees skip the check.
@@ -133,92 +123,60 @@ pub(crate) fn is_import(ledger: &Ledger<'static>, pointer: u64) -> bool {
 
 /// Imports a pointer of another process's pool, which a free ends.
 pub(crate) unsafe fn import_pointer(
-    real: unsafe extern "C" fn(*mut u64, u64, *mut IpcHandle) -> c_int,
-    pointer: *mut u64,
+    real: impl Fn(*mut u64) -> c_int,
     pool: u64,
-    shared: *mut IpcHandle,
-) -> c_int {
+    shared: *const IpcHandle,
+) -> Result<u64, c_int> {
     attach::hinder(Hindrance::Pool);
-    if pointer.is_null() || shared.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(pointer, pool, shared) };
-    }
-    let open = || {
-        // SAFETY: not null, and readable by the contract of the driver's function.
-        let key = key_of(unsafe { &*shared });
-        let ledger = ledger()?;
-        let device = pool_memory::device_of(&ledger, pool)?;
-        IMPORTED.store(true, Relaxed);
-        with_reclaim(&ledger, || {
-            let driver = || {
-                let mut made = 0;
-                // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's
-                // contract.
-                checked(unsafe { real(&mut made, pool, shared) })?;
-                Ok((made, Extent::blocks(driver::size_at(made)).ok_or(OUT_OF_MEMORY)?.worst()))
-            };
-            // SAFETY: frees what the driver has just opened, whose address no other code has received.
-            let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
-            ledger.import(EntryKind::Opened, device, key, &DaemonLine, driver, undo)
-        })
-    };
-    code(open().map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *pointer = made }
-    }))
+    let real = number(real);
+    // SAFETY: null or readable by the contract of the driver's function.
+    let Some(shared) = (unsafe { shared.as_ref() }) else { return real() };
+    let ledger = ledger()?;
+    let device = pool_memory::device_of(&ledger, pool)?;
+    IMPORTED.store(true, Relaxed);
+    // SAFETY: frees what the driver has just opened, whose address no other code has received.
+    let undo = |made| _ = unsafe { driver::cuMemFree_v2(made) };
+    with_reclaim(&ledger, || {
+        ledger.import(EntryKind::Opened, device, key_of(shared), &DaemonLine, || sized(real()?), undo)
+    })
 }
 
 pub(crate) fn close_handle(real: impl FnOnce() -> c_int, pointer: u64) -> c_int {
     by_ledger(|| checked(real()), |ledger, driver| ledger.drop_import(pointer, &DaemonLine, driver))
 }
 
-pub(crate) unsafe fn import_physical(
-    real: unsafe extern "C" fn(*mut u64, *mut c_void, c_int) -> c_int,
-    handle: *mut u64,
-    shared: *mut c_void,
+pub(crate) fn import_physical(
+    real: impl Fn(*mut u64) -> c_int,
+    shared: *const c_void,
     kind: c_int,
-) -> c_int {
+) -> Result<u64, c_int> {
     attach::hinder(Hindrance::Shareable);
-    if handle.is_null() {
-        // SAFETY: the driver rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(handle, shared, kind) };
-    }
     let key = if is_descriptor(kind) { key_behind(shared as usize as c_int) } else { None };
-    let import = || {
-        let ledger = ledger()?;
-        let driver = || {
-            let mut made = 0;
-            // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
-            checked(unsafe { real(&mut made, shared, kind) }).map(|()| made)
-        };
-        // SAFETY: releases what the driver has just made, whose handle no other code has received.
-        let undo = |made| _ = unsafe { driver::cuMemRelease(made) };
-        // Opening allocates nothing, and only open memory shows its location.
-        let made = driver()?;
-        let device = match device_behind(&ledger, made) {
-            Ok(Some(device)) => device,
-            Ok(None) => return Ok(made),
-            Err(error) => {
-                undo(made);
-                return Err(error);
-            }
-        };
-        let Some((key, bytes)) = key else {
-            return ledger.imported(made, device).map(|()| made).map_err(|_| {
-                undo(made);
-                refused(&ledger)
-            });
-        };
-        undo(made);
-        with_reclaim(&ledger, || {
-            let driver = || Ok((driver()?, whole_blocks(bytes)?));
-            ledger.import(EntryKind::Physical, device, key, &DaemonLine, driver, undo)
-        })
+    let ledger = ledger()?;
+    let driver = number(real);
+    // SAFETY: releases what the driver has just made, whose handle no other code has received.
+    let undo = |made| _ = unsafe { driver::cuMemRelease(made) };
+    // Opening allocates nothing, and only open memory shows its location.
+    let made = driver()?;
+    let device = match device_behind(&ledger, made) {
+        Ok(Some(device)) => device,
+        Ok(None) => return Ok(made),
+        Err(error) => {
+            undo(made);
+            return Err(error);
+        }
     };
-    code(import().map(|made| {
-        // SAFETY: not null, and writable by the hook's contract.
-        unsafe { *handle = made }
-    }))
+    let Some((key, bytes)) = key else {
+        return ledger.imported(made, device).map(|()| made).map_err(|_| {
+            undo(made);
+            refused(&ledger)
+        });
+    };
+    undo(made);
+    with_reclaim(&ledger, || {
+        let driver = || Ok((driver()?, whole_blocks(bytes)?));
+        ledger.import(EntryKind::Physical, device, key, &DaemonLine, driver, undo)
+    })
 }
 
 /// The slice's device of an imported handle's memory; `None` for memory of the host.

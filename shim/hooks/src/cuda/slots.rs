@@ -33,7 +33,8 @@ fn find_slot(
     known: Option<&'static AtomicU64>,
 ) -> Result<DeviceSlot, c_int> {
     let uuid = driver::uuid(device)?;
-    let found = slice_devices(ledger).find(|slot| ledger.tenant().control.limits(*slot).uuid == uuid);
+    let control = ledger.tenant().control;
+    let found = control.devices().find(|slot| control.limits(*slot).uuid == uuid);
     if let Some(word) = known {
         word.store(found.map_or(STRANGER, |slot| slot.index() as u64 + 1), Relaxed);
     }
@@ -44,8 +45,4 @@ fn find_slot(
 pub(crate) fn number(wanted: DeviceSlot) -> Option<c_int> {
     let ledger = attach::ledger().ok()?;
     driver::devices().ok()?.find(|device| slot(&ledger, *device) == Ok(wanted))
-}
-
-fn slice_devices(ledger: &Ledger<'static>) -> impl Iterator<Item = DeviceSlot> + use<> {
-    (0..ledger.tenant().control.device_count()).filter_map(DeviceSlot::new)
 }

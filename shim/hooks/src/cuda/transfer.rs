@@ -3,7 +3,7 @@
 //! Asynchronous ones, and others inside devices, for whose end the driver does not wait either. Copies whose end the
 //! call waits for are never delayed.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
 use tranche_policy::{Route, Transfer};
 
@@ -81,7 +81,7 @@ impl BatchCopy {
 }
 
 /// Description of a copy, in any of its versions.
-trait CopyShape {
+pub(crate) trait CopyShape {
     fn transfer(&self) -> Transfer;
 }
 
@@ -114,99 +114,14 @@ const fn route(from: u32, to: u32) -> Route {
     }
 }
 
-/// The functions with a stream, once for the legacy stream 0 and once for the calling thread's own.
-///
-/// The kind of a transfer is determined only where it counts.
-macro_rules! transfers {
-    ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
-        each! { Stream => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
-
-        /// For names that end in `_ptsz`.
-        pub(crate) mod per_thread {
-            use super::*;
-            each! { Stream::per_thread => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
-        }
-    };
-}
-
-macro_rules! each {
-    ($stream:path => $($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {$(
-        #[allow(clippy::too_many_arguments, reason = "the driver's")]
-        pub(crate) unsafe fn $name<$($generic: $bound),*>(
-            real: unsafe extern "C" fn($($type,)* u64) -> c_int,
-            $($argument: $type,)*
-            stream: u64,
-        ) -> c_int {
-            // SAFETY: the arguments pass to `real` unchanged, so they are valid by the hook's contract.
-            transferred($stream(stream), || $transfer, || unsafe { real($($argument,)* stream) })
-        }
-    )*};
-}
-
-transfers! {
-    unified[] (to: u64, from: u64, bytes: usize) is of(between(from, to), bytes);
-    described[] (to: u64, from: u64, bytes: usize, how: *const c_void) is of(between(from, to), bytes);
-    peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
-    upload[P: Width, N: Width] (to: P, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
-    download[P: Width, N: Width] (to: *mut c_void, from: P, bytes: N) is of(Route::Download, bytes);
-    inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
-    to_array[N: Width] (to: u64, offset: N, from: *const c_void, bytes: N) is of(Route::Upload, bytes);
-    from_array[N: Width] (to: *mut c_void, from: u64, offset: N, bytes: N) is of(Route::Download, bytes);
-    flat[N: Width] (copy: *const Copy2d<N>) is shaped(copy);
-    solid[N: Width] (copy: *const Copy3d<N>) is shaped(copy);
-    fill[V: Copy] (to: u64, value: V, count: usize) is rows::<V>(count, 1usize);
-    fill_rows[V: Copy] (to: u64, pitch: usize, value: V, width: usize, height: usize) is rows::<V>(width, height);
-    batch[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize) is sum(to, from, sizes, count);
-    batch_v1[] (to: *const u64, from: *const u64, sizes: *const usize, count: usize, how: *const c_void, which: *const usize, ways: usize, failed: *mut usize) is sum(to, from, sizes, count);
-    part[] (part: *const BatchCopy, flags: u64) is parts(1, part);
-    solids[] (count: usize, list: *const BatchCopy, flags: u64) is parts(count, list);
-    solids_v1[] (count: usize, list: *const BatchCopy, failed: *mut usize, flags: u64) is parts(count, list);
-}
-
-/// The functions without a stream, once for the legacy stream and once for the calling thread's own.
-///
-/// Only transfers with both ends on devices count.
-macro_rules! streamless {
-    ($($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {
-        /// For names without an ending.
-        pub(crate) mod default_stream {
-            use super::*;
-            streamless! { each Stream(0) => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
-        }
-
-        /// For names that end in `_ptds`.
-        pub(crate) mod thread_stream {
-            use super::*;
-            streamless! { each Stream::per_thread(0) => $($name [$($generic: $bound),*] ($($argument: $type),*) is $transfer;)* }
-        }
-    };
-    (each $stream:expr => $($name:ident [$($generic:ident: $bound:ident),*] ($($argument:ident: $type:ty),*) is $transfer:expr;)*) => {$(
-        pub(crate) unsafe fn $name<$($generic: $bound),*>(
-            real: unsafe extern "C" fn($($type),*) -> c_int,
-            $($argument: $type),*
-        ) -> c_int {
-            be_present();
-            // SAFETY: the arguments are those that the program passed for this very function.
-            let real = || unsafe { real($($argument),*) };
-            match $transfer {
-                inside if inside.is_inside() => transferred($stream, || inside, real),
-                _ => real(),
-            }
-        }
-    )*};
-}
-
-streamless! {
-    unified[] (to: u64, from: u64, bytes: usize) is of(between(from, to), bytes);
-    peer[] (to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) is of(Route::Device, bytes);
-    inside[P: Width, N: Width] (to: P, from: P, bytes: N) is of(Route::Device, bytes);
-    into_array[P: Width, N: Width] (to: u64, offset: N, from: P, bytes: N) is of(Route::Device, bytes);
-    out_of_array[P: Width, N: Width] (to: P, from: u64, offset: N, bytes: N) is of(Route::Device, bytes);
-    arrays[N: Width] (to: u64, to_offset: N, from: u64, from_offset: N, bytes: N) is of(Route::Device, bytes);
-    flat[N: Width] (copy: *const Copy2d<N>) is shaped(copy);
-    solid[N: Width] (copy: *const Copy3d<N>) is shaped(copy);
-    fill[P: Width, V: Copy, N: Width] (to: P, value: V, count: N) is rows::<V>(count, N::narrow(1));
-    fill_rows[P: Width, V: Copy, N: Width] (to: P, pitch: N, value: V, width: N, height: N) is rows::<V>(width, height);
+/// Passes a transfer in a default stream. Only one with both ends on devices counts.
+#[inline(always)]
+pub(crate) fn at_once(real: impl Fn() -> c_int, stream: Stream, what: impl FnOnce() -> Transfer) -> c_int {
+    be_present();
+    match what() {
+        inside if inside.is_inside() => transferred(real, stream, || inside),
+        _ => real(),
+    }
 }
 
 /// Memory type at an address; memory unknown to the driver is the host's.
@@ -220,28 +135,28 @@ fn kind_at(address: u64) -> u32 {
 }
 
 #[inline(never)]
-fn between(from: u64, to: u64) -> Route {
+pub(crate) fn between(from: u64, to: u64) -> Route {
     route(kind_at(from), kind_at(to))
 }
 
-fn of(route: Route, bytes: impl Width) -> Transfer {
+pub(crate) fn of(route: Route, bytes: impl Width) -> Transfer {
     Transfer { route, bytes: bytes.wide() }
 }
 
-fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
+pub(crate) fn rows<V>(width: impl Width, height: impl Width) -> Transfer {
     of(Route::Fill, product(&[size_of::<V>() as u64, width.wide(), height.wide()]))
 }
 
 /// The transfer of a description; the driver refuses a call without one.
 #[inline(never)]
-fn shaped(copy: *const impl CopyShape) -> Transfer {
+pub(crate) fn shaped(copy: *const impl CopyShape) -> Transfer {
     // SAFETY: null, or a description that the driver itself is about to read, so readable by the call's contract.
     unsafe { copy.as_ref() }.map_or(of(Route::Unknown, 0u64), CopyShape::transfer)
 }
 
 /// The copies of a batch as one, whose route is unknown unless all have the same.
 #[inline(never)]
-fn sum(to: *const u64, from: *const u64, sizes: *const usize, count: usize) -> Transfer {
+pub(crate) fn sum(to: *const u64, from: *const u64, sizes: *const usize, count: usize) -> Transfer {
     let ends = listed(from, count).iter().zip(listed(to, count)).map(|(from, to)| between(*from, *to));
     let bytes = listed(sizes, count).iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes as u64));
     of(common(ends), bytes)
@@ -253,7 +168,7 @@ fn common(mut routes: impl Iterator<Item = Route>) -> Route {
 }
 
 #[inline(never)]
-fn parts(count: usize, list: *const BatchCopy) -> Transfer {
+pub(crate) fn parts(count: usize, list: *const BatchCopy) -> Transfer {
     let parts = listed(list, count);
     let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(product(&part.extent)));
     of(common(parts.iter().map(BatchCopy::route)), bytes)

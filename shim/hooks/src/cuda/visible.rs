@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use tranche_policy::{ENTRY_BYTES, Guard, Ledger, Lock, VARIABLE, Visible, uuid::Uuid};
-use tranche_shm::{DeviceSlot, MAX_DEVICES};
+use tranche_shm::MAX_DEVICES;
 
 use crate::environment;
 use crate::root::{Root, RootWord};
@@ -72,8 +72,7 @@ fn lock(root: Root) -> Guard<'static> {
 unsafe fn chosen(own: *mut c_char, ledger: &Ledger<'static>) -> Visible {
     let control = ledger.tenant().control;
     let mut devices: [Uuid; MAX_DEVICES] = [[0; 16]; MAX_DEVICES];
-    let slots = (0..control.device_count()).filter_map(DeviceSlot::new);
-    for (place, slot) in devices.iter_mut().zip(slots) {
+    for (place, slot) in devices.iter_mut().zip(control.devices()) {
         *place = control.limits(slot).uuid;
     }
     // SAFETY: not null here, and terminated by this function's contract.

@@ -79,7 +79,7 @@ macro_rules! with_real {
             let Some(real) = Hook::$name.symbol().real() else { return Library::$library.absent() };
             // SAFETY: the driver's function of this name has the type of this row, which is its published one. The
             // program called the hook by the same contract, so its arguments are valid for the real function; the
-            // body checks those that it reads.
+            // body checks those that it reads, and a `made` row writes only where the address is not null.
             unsafe {
                 let real: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(real);
                 if Library::$library.is_ours() {
@@ -95,10 +95,14 @@ macro_rules! with_real {
 ///
 /// A path alone receives the real function, then all arguments of the program. With arguments of its own it receives
 /// the call of the real function with the program's arguments, then these. In a `[made]` row the program's first
-/// argument is the address of the result: the body receives it, the call with any other address in its place, and these.
+/// argument is the address of the result: the body receives the call with any other address in its place, and these, and
+/// returns what is written there. The driver refuses a null pointer itself.
 macro_rules! body {
     ($real:ident($first:ident $(, $argument:ident)*) => [made] $($body:ident)::+ ($($given:expr),*)) => {
-        $($body)::+($first, |made| $real(made, $($argument),*), $($given),*)
+        if $first.is_null() {
+            return $real($first, $($argument),*);
+        }
+        abi::code($($body)::+(|made| $real(made, $($argument),*), $($given),*).map(|made| *$first = made))
     };
     ($real:ident($($argument:ident),*) => $($body:ident)::+ ($($given:expr),*)) => {
         $($body)::+(|| $real($($argument),*), $($given),*)

@@ -13,6 +13,5 @@ pub(super) fn slot(ledger: &Ledger<'static>, device: u64) -> Option<DeviceSlot> 
     let result = unsafe { driver::nvmlDeviceGetUUID(device, name.as_mut_ptr().cast(), name.len() as u32) };
     let uuid = uuid::parse(&name).filter(|_| result == SUCCESS)?;
     let control = ledger.tenant().control;
-    let mut devices = (0..control.device_count()).filter_map(DeviceSlot::new);
-    devices.find(|slot| control.limits(*slot).uuid == uuid)
+    control.devices().find(|slot| control.limits(*slot).uuid == uuid)
 }

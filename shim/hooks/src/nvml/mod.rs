@@ -21,6 +21,7 @@ use self::abi::{DRIVER_NOT_LOADED, NOT_FOUND, SUCCESS, VERSION_MISMATCH};
 use self::handle::slot;
 use crate::attach;
 use crate::cuda::reclaim;
+use crate::driver_call::number;
 
 /// `nvmlMemory_t`
 #[repr(C)]
@@ -59,21 +60,10 @@ pub(crate) fn init(real: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-pub(crate) unsafe fn count(real: unsafe extern "C" fn(*mut u32) -> c_int, count: *mut u32) -> c_int {
-    if count.is_null() {
-        // SAFETY: NVML rejects the null pointer; the other arguments are valid by the hook's contract.
-        return unsafe { real(count) };
-    }
-    let mut all = 0;
-    // SAFETY: `real` writes to a local; the other arguments are the program's, valid by the hook's contract.
-    let result = unsafe { real(&mut all) };
-    if result != SUCCESS {
-        return result;
-    }
-    let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
-    // SAFETY: not null, and writable by the hook's contract.
-    unsafe { *count = ledger.tenant().control.device_count() as u32 };
-    SUCCESS
+pub(crate) fn count(real: impl Fn(*mut u32) -> c_int) -> Result<u32, c_int> {
+    number(real)()?;
+    let ledger = attach::ledger().map_err(|attach::Outside| DRIVER_NOT_LOADED)?;
+    Ok(ledger.tenant().control.device_count() as u32)
 }
 
 pub(crate) unsafe fn by_index(
@@ -83,8 +73,7 @@ pub(crate) unsafe fn by_index(
 ) -> c_int {
     let Ok(ledger) = attach::ledger() else { return DRIVER_NOT_LOADED };
     let control = ledger.tenant().control;
-    let slot = DeviceSlot::new(index as usize).filter(|slot| slot.index() < control.device_count());
-    let Some(slot) = slot.filter(|_| !device.is_null()) else {
+    let Some(slot) = control.devices().nth(index as usize).filter(|_| !device.is_null()) else {
         let mut none = 0;
         // SAFETY: `real` writes to a local, and returns NVML's own error for a device that cannot exist.
         return unsafe { real(u32::MAX, &mut none) };

@@ -45,9 +45,7 @@ pub(crate) fn map_again(start: usize, bytes: usize) -> Result<usize, Errno> {
         call(libc::SYS_mremap, [start as c_long, 0, bytes as c_long, flags, 0, 0])
     }?;
     // SAFETY: the range is the mapping just made, which no other code has received yet.
-    let hidden = unsafe {
-        call(libc::SYS_madvise, [again, bytes as c_long, c_long::from(libc::MADV_DONTFORK), 0, 0, 0])
-    };
+    let hidden = unsafe { advise(again as usize, bytes, libc::MADV_DONTFORK) };
     if let Err(error) = hidden {
         unmap(again as *mut c_void, bytes);
         return Err(error);
@@ -73,12 +71,7 @@ pub(crate) fn map_private(words: usize, open: usize) -> Result<&'static [AtomicU
         return Err(Errno(libc::ENOMEM));
     }
     // SAFETY: the range is the mapping just made, which no other code has received yet.
-    let wiped = unsafe {
-        call(
-            libc::SYS_madvise,
-            [address as c_long, bytes as c_long, libc::MADV_WIPEONFORK as c_long, 0, 0, 0],
-        )
-    };
+    let wiped = unsafe { advise(address as usize, bytes, libc::MADV_WIPEONFORK) };
     if let Err(error) = wiped {
         unmap(address, bytes);
         return Err(error);
@@ -100,12 +93,16 @@ pub(crate) fn open_private(words: &[AtomicU64]) -> bool {
 pub(crate) fn back(words: &[AtomicU64]) {
     let (first, length) = pages(words.as_ptr() as usize, size_of_val(words));
     // SAFETY: the pages hold words of a mapping of the shim; their contents stay as they are.
-    let _ = unsafe {
-        call(
-            libc::SYS_madvise,
-            [first as c_long, length as c_long, libc::MADV_POPULATE_WRITE as c_long, 0, 0, 0],
-        )
-    };
+    let _ = unsafe { advise(first, length, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Advises the kernel about pages.
+///
+/// # Safety
+/// They must be of a mapping of the shim, whose use the advice must permit.
+unsafe fn advise(start: usize, bytes: usize, advice: c_int) -> Result<c_long, Errno> {
+    // SAFETY: the pages are the shim's and the advice permits their use, by this function's contract.
+    unsafe { call(libc::SYS_madvise, [start as c_long, bytes as c_long, advice as c_long, 0, 0, 0]) }
 }
 
 /// Address and length in bytes of the pages that hold a range of bytes.

@@ -21,9 +21,7 @@ pub(crate) fn now_ns() -> u64 {
 
 /// Sleeps up to 999 milliseconds, or less when a signal comes.
 pub(crate) fn sleep_ms(milliseconds: u64) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: (milliseconds.min(999) * 1_000_000) as i64 };
-    // SAFETY: the kernel reads one timespec.
-    let _ = unsafe { call(libc::SYS_nanosleep, [(&raw const time) as c_long, 0, 0, 0, 0, 0]) };
+    sleep_ns(milliseconds.min(999) * 1_000_000);
 }
 
 /// Sleeps about `nanoseconds`, below a second, or less when a signal comes.

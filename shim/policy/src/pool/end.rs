@@ -15,7 +15,7 @@ impl Ledger<'_> {
         let stamp = self.table.stamp();
         driver()?;
         if self.pool_gone(EntryKind::ForeignPool, pool, stamp).is_some_and(|gone| gone.detail == ANYWHERE) {
-            for device in (0..).map_while(|index| self.device(index)) {
+            for device in self.tenant.control.devices() {
                 self.end_pool(on_device(pool, device), stamp);
             }
         }
@@ -39,7 +39,7 @@ impl Ledger<'_> {
         self.pool_gone(EntryKind::ForeignPool, pool, stamp);
         self.pool_gone(EntryKind::Pool, pool, stamp);
         if self.tenant.control.device_count() > 1 {
-            for device in (0..).map_while(|index| self.device(index)) {
+            for device in self.tenant.control.devices() {
                 self.pool_gone(EntryKind::Pool, on_device(pool, device), stamp);
             }
         }

@@ -20,7 +20,7 @@ use tranche_shm::credit::Units;
 use crate::charge::{ChargeRefused, Charged, DaemonLink, Reservation};
 use crate::extent::{BLOCK, Extent};
 use crate::ledger::{Claim, ClaimDenied, Ledger, Owner};
-use crate::table::{Cursor, EntryKind, Full, TableEntry};
+use crate::table::{EntryKind, Full, TableEntry};
 
 /// The driver's queries about pools.
 pub trait PoolUse {
@@ -150,7 +150,9 @@ impl<'a> Ledger<'a> {
         keeps: &impl PoolUse,
         (driver, undo): Calls<'_, E>,
     ) -> Result<u64, ClaimDenied<E>> {
-        let Some(device) = self.device(index) else { return driver().map_err(ClaimDenied::Driver) };
+        let Some(device) = self.tenant.control.devices().nth(index) else {
+            return driver().map_err(ClaimDenied::Driver);
+        };
         let claim = Claim { device, extent, owner: Owner::NOBODY };
         let on_others = || {
             let made = self.allocate_on_each(index + 1, (pool, extent), daemon, keeps, (driver, undo));
@@ -171,13 +173,9 @@ impl<'a> Ledger<'a> {
 
     /// Ends a pointer that was charged on the devices from the one with this index on.
     fn drop_on_each(&self, index: usize, pointer: u64, keeps: &impl PoolUse) {
-        for device in (index..).map_while(|index| self.device(index)) {
+        for device in self.tenant.control.devices().skip(index) {
             self.free_one(on_device(pointer, device), u64::MAX, keeps);
         }
-    }
-
-    fn device(&self, index: usize) -> Option<DeviceSlot> {
-        DeviceSlot::new(index).filter(|_| index < self.tenant.control.device_count())
     }
 
     /// True if the pointer came from a pool.
@@ -187,10 +185,9 @@ impl<'a> Ledger<'a> {
 
     /// True if the pointer came from a pool of any device: it is entered with each device, the first too.
     fn is_anywhere(&self, pointer: u64) -> bool {
-        self.tenant.control.device_count() > 1
-            && self.device(0).is_some_and(|first| {
-                self.table.find(EntryKind::Streamed, on_device(pointer, first)).is_some()
-            })
+        let control = self.tenant.control;
+        let is_entered = |device| self.table.find(EntryKind::Streamed, on_device(pointer, device)).is_some();
+        control.device_count() > 1 && control.devices().next().is_some_and(is_entered)
     }
 
     /// Lets `driver` free a pointer in stream order.
@@ -204,7 +201,7 @@ impl<'a> Ledger<'a> {
         let stamp = self.table.stamp();
         driver()?;
         if anywhere {
-            for device in (0..).map_while(|index| self.device(index)) {
+            for device in self.tenant.control.devices() {
                 self.free_one(on_device(pointer, device), stamp, keeps);
             }
         }
@@ -230,8 +227,7 @@ impl<'a> Ledger<'a> {
 
     /// Lowers the charge of every pool to what it keeps; `trim` may make a pool free memory first.
     pub fn settle_pools(&self, keeps: &impl PoolUse, trim: impl Fn(u64)) {
-        let mut cursor = Cursor::default();
-        while let Some((_, pool, _)) = self.few.next(&mut cursor, |kind, _| kind == EntryKind::Pool) {
+        for (_, pool, _) in self.few.entries(&[EntryKind::Pool], |_| true) {
             trim(of_driver(pool));
             self.settle_pool(pool, keeps);
         }
@@ -286,7 +282,7 @@ impl<'a> Ledger<'a> {
 
     fn end(&self, pool: u64) {
         let over = |entry: TableEntry| TableEntry { link: entry.link.wrapping_sub(UNDER_WAY), ..entry };
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| entry.map(over));
+        self.few.alter(EntryKind::Pool, pool, over);
     }
 
     /// Raises the pool's charge to what it keeps now, out of the call's reservation, and releases the rest.
@@ -315,24 +311,20 @@ impl<'a> Ledger<'a> {
         // Between the query and the change only `settle_pool` might lower the charge, and it skips pools with calls
         // under way, as ours is.
         let owed = owed.min(reserved.units());
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            entry.map(|entry| TableEntry {
-                units: entry.units.saturating_add(owed),
-                detail: grown(entry),
-                ..entry
-            })
+        self.few.alter(EntryKind::Pool, pool, |entry| TableEntry {
+            units: entry.units.saturating_add(owed),
+            detail: grown(entry),
+            ..entry
         });
         reserved.keep(owed);
         paid
     }
 
     fn shrink_live(&self, pool: u64, live: u64) {
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            entry.map(|entry| TableEntry {
-                detail: entry.detail - live.min(self::live(&entry).into()),
-                link: entry.link.wrapping_add(BEGUN),
-                ..entry
-            })
+        self.few.alter(EntryKind::Pool, pool, |entry| TableEntry {
+            detail: entry.detail - live.min(self::live(&entry).into()),
+            link: entry.link.wrapping_add(BEGUN),
+            ..entry
         });
     }
 
@@ -341,14 +333,13 @@ impl<'a> Ledger<'a> {
         let Some(seen) = self.few.find(EntryKind::Pool, pool) else { return };
         let kept = keeps.reserved(of_driver(pool));
         let mut back = Units::ZERO;
-        let _ = self.few.change(EntryKind::Pool, pool, |entry| {
-            let entry = entry?;
+        self.few.alter(EntryKind::Pool, pool, |entry| {
             if entry.link != seen.link || entry.link as u32 > 0 || entry.serial != seen.serial {
-                return Some(entry);
+                return entry;
             }
             let units = entry.units.min(target(&entry, kept));
             back = entry.units.saturating_sub(units);
-            Some(TableEntry { units, ..entry })
+            TableEntry { units, ..entry }
         });
         if back > Units::ZERO {
             point("pool: settled");

@@ -3,9 +3,22 @@
 use tranche_shm::DeviceSlot;
 use tranche_shm::credit::Units;
 
-/// Kind of object that an entry describes. Keys of different kinds never collide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
+/// Declares the kinds of entries, and the list of all in their order.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $(= $number:literal)?,)*) => {
+        /// Kind of object that an entry describes. Keys of different kinds never collide.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum EntryKind {
+            $($(#[$doc])* $kind $(= $number)?,)*
+        }
+
+        impl EntryKind {
+            pub(super) const ALL: &[Self] = &[$(Self::$kind),*];
+        }
+    };
+}
+
+kinds! {
     /// Memory, by its device pointer.
     Memory = 1,
     /// Memory out of a pool, by its device pointer.
@@ -56,36 +69,6 @@ pub enum EntryKind {
     Loaded,
     /// Charge for a library in one context.
     Copy,
-}
-
-impl EntryKind {
-    pub(super) const ALL: [Self; 25] = [
-        Self::Memory,
-        Self::Streamed,
-        Self::Block,
-        Self::Array,
-        Self::Physical,
-        Self::Mapping,
-        Self::Context,
-        Self::Pool,
-        Self::ForeignPool,
-        Self::Shared,
-        Self::Alias,
-        Self::Opened,
-        Self::Module,
-        Self::Allowance,
-        Self::Limit,
-        Self::Graph,
-        Self::GraphMemory,
-        Self::Binding,
-        Self::Leaving,
-        Self::Mark,
-        Self::GonePool,
-        Self::Present,
-        Self::Library,
-        Self::Loaded,
-        Self::Copy,
-    ];
 }
 
 /// Value of an entry of the table.
