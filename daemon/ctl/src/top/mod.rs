@@ -11,8 +11,6 @@ mod keys;
 mod others;
 mod queue;
 mod rows;
-#[cfg(test)]
-mod sample;
 mod scene;
 mod session;
 mod sheet;
