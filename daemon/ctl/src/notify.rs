@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tranche_domain::event::{Event, EventKind};
 use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName};
@@ -19,6 +19,7 @@ use crate::cli::{JobChange, NotifyArgs};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::jobs::project;
+use crate::when;
 use message::{ChangeReport, change, subject};
 
 /// Pause before another attempt to reach a daemon that has gone.
@@ -49,7 +50,7 @@ pub fn notify(args: &NotifyArgs, socket: &Path) -> Result<(), Failure> {
         (project, false) => project.clone(),
     };
     let left = args.jobs.iter().cloned().collect();
-    let began_unix_ms = unix_ms(SystemTime::now());
+    let began_unix_ms = when::now_unix_ms();
     let mut follower =
         JobFollower { args, socket, project, left, last: (0, 0), began_unix_ms, undelivered: 0 };
     follower.check_ended(&mut daemon)?;
@@ -80,11 +81,6 @@ fn reconnected(socket: &Path) -> Daemon {
             return daemon;
         }
     }
-}
-
-fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl JobFollower<'_> {

@@ -9,6 +9,7 @@ use tranche_rpc::v1;
 
 use super::{Daemon, call};
 use crate::errors::Failure;
+use crate::when;
 
 /// Parameters of a drain.
 #[derive(Clone, Debug)]
@@ -55,9 +56,9 @@ impl Daemon {
         let message = v1::DrainGpusRequest {
             gpus: texts(gpus),
             reason: terms.reason.map(String::from),
-            timeout_ms: terms.timeout.map(millis),
+            timeout_ms: terms.timeout.map(when::millis),
             delete_slices: terms.grace.is_some(),
-            grace_ms: terms.grace.map(millis).unwrap_or_default(),
+            grace_ms: terms.grace.map(when::millis).unwrap_or_default(),
             park: terms.park,
         };
         let mut told = call!(self, self.node.clone(), drain_gpus, message)?;
@@ -79,8 +80,4 @@ fn read(view: v1::CordonsView) -> Result<Vec<Cordoned>, Failure> {
 
 fn texts(gpus: &[GpuSelector]) -> Vec<String> {
     gpus.iter().map(ToString::to_string).collect()
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

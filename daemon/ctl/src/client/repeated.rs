@@ -3,7 +3,7 @@
 //! Law: a request is carried out once. Before it is repeated, the state of the node shows whether it was.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
 use tranche_domain::id::SliceName;
@@ -13,6 +13,7 @@ use tranche_domain::view::SliceView;
 use super::Daemon;
 use super::reconnection::Reconnection;
 use crate::errors::Failure;
+use crate::when;
 
 /// A creation that may have been carried out.
 struct Creation<'a> {
@@ -79,9 +80,7 @@ impl<'a> Creation<'a> {
             Some(_) => BTreeSet::new(),
             None => daemon.snapshot()?.slices.into_iter().map(|slice| slice.name).collect(),
         };
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let begun_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Ok(Self { request, begun_unix_ms, before })
+        Ok(Self { request, begun_unix_ms: when::now_unix_ms(), before })
     }
 
     /// The slice, if the request was carried out; an error if that is not known.

@@ -7,7 +7,7 @@ mod table;
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
 use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
@@ -29,11 +29,11 @@ const HOURLY: Duration = Duration::from_hours(48);
 
 /// Prints the report in the requested form.
 pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
-    let now = unix_ms(SystemTime::now());
+    let now = when::now_unix_ms();
     let chart_step = if args.since > HOURLY { DAY } else { 1 };
     let step_hours = args.step.unwrap_or(if args.svg { chart_step } else { 0 });
     let query = ReportQuery {
-        since_unix_ms: now.saturating_sub(u64::try_from(args.since.as_millis()).unwrap_or(now)),
+        since_unix_ms: now.saturating_sub(when::millis(args.since)),
         until_unix_ms: now,
         by: key(args.by),
         step_hours,
@@ -62,10 +62,6 @@ fn key(by: ReportBy) -> ReportKey {
         ReportBy::Job => ReportKey::Job,
         ReportBy::Gpu => ReportKey::Gpu,
     }
-}
-
-fn unix_ms(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Values in seconds, exact to the millisecond and thousandth of a GPU, with times in UTC.
