@@ -99,7 +99,7 @@ impl JobFollower<'_> {
     /// Handles events until the connection ends, or nothing is left to follow.
     fn follow(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
         let (mut lookup, named) = (Daemon::connect(self.socket)?, !self.args.jobs.is_empty());
-        daemon.events(None, true, |event| {
+        daemon.events(0, None, true, |event| {
             self.handle(&event, &mut lookup)?;
             let done = named && self.left.is_empty();
             Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -33,42 +33,37 @@ impl Daemon {
         if wait.is_zero() {
             return self.create(request, wait);
         }
-        let mut reconnection = Reconnection::new(&self.socket);
         let creation = Creation::begin(self, request)?;
-        let (begun, mut left) = (Instant::now(), wait);
-        loop {
-            match self.create(request, left) {
-                Err(failure) if failure.is_of_connection() && !left.is_zero() => {
-                    *self = reconnection.after(failure)?;
-                    left = wait.saturating_sub(begun.elapsed());
-                    if let Some(slice) = creation.outcome(self.snapshot()?.slices)? {
-                        return Ok(slice);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
+        let create = |daemon: &mut Self, left| daemon.create(request, left);
+        self.patiently(wait, create, |slices| creation.outcome(slices))
     }
 
     /// Brings a parked slice back, waiting up to `wait` for room, also while the daemon is restarted.
     pub fn unpark_patiently(&mut self, name: &SliceName, wait: Duration) -> Result<SliceView, Failure> {
-        if wait.is_zero() {
-            return self.unpark(name, wait);
-        }
+        let is_back = |slice: &SliceView| slice.name == *name && slice.parked.is_none();
+        let unpark = |daemon: &mut Self, left| daemon.unpark(name, left);
+        self.patiently(wait, unpark, |slices| Ok(slices.into_iter().find(is_back)))
+    }
+
+    /// Makes a request, and repeats it after a restart of the daemon unless `outcome` finds it carried out.
+    fn patiently(
+        &mut self,
+        wait: Duration,
+        request: impl Fn(&mut Self, Duration) -> Result<SliceView, Failure>,
+        outcome: impl Fn(Vec<SliceView>) -> Result<Option<SliceView>, Failure>,
+    ) -> Result<SliceView, Failure> {
         let mut reconnection = Reconnection::new(&self.socket);
         let (begun, mut left) = (Instant::now(), wait);
         loop {
-            match self.unpark(name, left) {
+            match request(self, left) {
                 Err(failure) if failure.is_of_connection() && !left.is_zero() => {
                     *self = reconnection.after(failure)?;
                     left = wait.saturating_sub(begun.elapsed());
-                    let slices = self.snapshot()?.slices;
-                    let is_back = |slice: &SliceView| slice.name == *name && slice.parked.is_none();
-                    if let Some(slice) = slices.into_iter().find(is_back) {
+                    if let Some(slice) = outcome(self.snapshot()?.slices)? {
                         return Ok(slice);
                     }
                 }
-                outcome => return outcome,
+                answer => return answer,
             }
         }
     }

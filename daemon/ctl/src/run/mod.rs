@@ -73,7 +73,7 @@ pub fn run_with(
 /// Reason of a preemption of the slice since that time, if there was one.
 fn preemption(socket: &Path, slice: &SliceName, begun_unix_ms: u64) -> Option<String> {
     let mut reason = None;
-    let seen = Daemon::connect(socket).ok()?.events(Some(slice), false, |event| {
+    let seen = Daemon::connect(socket).ok()?.events(0, Some(slice), false, |event| {
         if event.kind == EventKind::SlicePreempted && event.time_unix_ms >= begun_unix_ms {
             reason = Some(event.evidence);
         }
