@@ -16,6 +16,7 @@ use crate::cli::{ReportArgs, ReportBy};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
+use crate::table::quoted;
 use crate::terminal::Canvas;
 use crate::users::user;
 use crate::when::{self, Clock};
@@ -90,14 +91,6 @@ fn csv(report: &Report, labels: &Labels) -> String {
         );
     }
     text
-}
-
-/// A value of a CSV file.
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.into(),
-    }
 }
 
 /// A report with names of users, for JSON.
