@@ -224,13 +224,12 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
         is_over: job.state.is_final(),
         reason: job.reason.clone(),
     })?;
-    if job.image.is_some() {
-        let command = container::inside(&job, &slice, args.command)?;
-        let inside = RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command };
+    let is_contained = job.image.is_some();
+    let command = if is_contained { container::inside(&job, &slice, args.command)? } else { args.command };
+    let inside = RunArgs { size: SizeArgs::default(), name: None, slice: Some(slice), command };
+    if is_contained {
         return run::run(&inside, socket);
     }
-    let inside =
-        RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command: args.command };
     let Some(environment) = running.and_then(|member| environment::of_member(member.pid?)) else {
         eprintln!(
             "tranche: the job's environment is another user's or cannot be read: the command gets this shell's"

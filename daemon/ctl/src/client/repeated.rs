@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn creation_that_was_carried_out_is_recognised() {
         let own = SliceView { owner_uid: geteuid().as_raw(), ..sample::node().slices[0].clone() };
-        let size = SizeArgs { share: Some(own.share), ..SizeArgs::of_another() };
+        let size = SizeArgs { share: Some(own.share), ..SizeArgs::default() };
         let request = |name: Option<SliceName>| size.request(name);
         let named = request(Some(own.name.clone()));
         assert_eq!(creation(&named).outcome(vec![own.clone()]).unwrap(), Some(own.clone()));

@@ -51,7 +51,7 @@ fn wish(settings: ProjectSettings) -> Result<ProjectWish, Failure> {
         interactive_gpus: settings.interactive_gpus.map(|gpus| gpus.0.into_iter().collect()),
         interactive_limit: settings.interactive_limit,
         idle_limit: settings.idle_limit,
-        idle_policy: settings.idle_policy.map(Into::into),
+        idle_policy: settings.idle_policy,
         add: users(&settings.add)?,
         remove: users(&settings.remove)?,
     };

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
+use tranche_domain::jobs::{Report, ReportQuery, ReportRow};
 
-use crate::cli::{ReportArgs, ReportBy};
+use crate::cli::ReportArgs;
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
@@ -36,7 +36,7 @@ pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Fail
     let query = ReportQuery {
         since_unix_ms: now.saturating_sub(when::millis(args.since)),
         until_unix_ms: now,
-        by: key(args.by),
+        by: args.by,
         step_hours,
     };
     let mut daemon = Daemon::connect(socket)?;
@@ -54,15 +54,6 @@ pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Fail
     report.rows.sort_by_key(|row| (row.from_unix_ms, std::cmp::Reverse(row.allocated_milligpu_ms)));
     let table = ReportTable { by: args.by, has_periods: step_hours > 0, labels: &labels, clock };
     out::page(&table.page(&report, Canvas::of_stdout()))
-}
-
-fn key(by: ReportBy) -> ReportKey {
-    match by {
-        ReportBy::Project => ReportKey::Project,
-        ReportBy::User => ReportKey::User,
-        ReportBy::Job => ReportKey::Job,
-        ReportBy::Gpu => ReportKey::Gpu,
-    }
 }
 
 /// Values in seconds, exact to the millisecond and thousandth of a GPU, with times in UTC.
