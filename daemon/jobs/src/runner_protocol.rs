@@ -11,6 +11,7 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
@@ -26,12 +27,23 @@ use tranche_domain::units::Bytes;
 pub const LONGEST_MESSAGE: u64 = 4 << 20;
 
 /// Signal with which the runner announces the end to its command.
-pub const fn signal_of(warning: Warning) -> Signal {
+const fn signal_of(warning: Warning) -> Signal {
     match warning {
         Warning::Hup => Signal::SIGHUP,
         Warning::Int => Signal::SIGINT,
         Warning::Usr1 => Signal::SIGUSR1,
         Warning::Usr2 => Signal::SIGUSR2,
+    }
+}
+
+/// Signals that the runner sends to its command after a request to stop, each with its time after that.
+pub fn signals(policy: TerminationPolicy) -> Vec<(Duration, Signal)> {
+    let grace = policy.grace;
+    match policy.warning {
+        Some(warning) => {
+            vec![(Duration::ZERO, signal_of(warning)), (grace, Signal::SIGTERM), (grace * 2, Signal::SIGKILL)]
+        }
+        None => vec![(Duration::ZERO, Signal::SIGTERM), (grace, Signal::SIGKILL)],
     }
 }
 

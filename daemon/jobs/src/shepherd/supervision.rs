@@ -1,5 +1,6 @@
 //! Supervision of the command: start, wait, stop on request.
 
+use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -15,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
 use tranche_domain::jobs::TerminationPolicy;
 use tranche_jobs::cgroup::MemberCgroup;
-use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, signal_of};
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, signals};
 
 use crate::engine::{Engine, NotPrepared};
 use crate::health::{HealthVerdict, Verdicts};
@@ -204,7 +205,7 @@ async fn wait(
                 }
                 HealthVerdict::Unhealthy(_) => {}
             },
-            () = leaving.next_step() => leaving.step(group, farewell),
+            () = leaving.next_step() => leaving.step(group),
             _ = exits.recv() => descendants::reap_orphans(group),
         }
     };
@@ -262,36 +263,26 @@ fn outcome(status: ExitStatus) -> CommandOutcome {
     }
 }
 
-/// Progress of the termination: the next signal and its time.
+/// Progress of the termination: the signals that are left, each with its time.
 #[derive(Debug, Default)]
-struct Leaving(Option<(Instant, Signal)>);
+struct Leaving(VecDeque<(Instant, Signal)>);
 
 impl Leaving {
     fn begin(&mut self, group: Pid, farewell: TerminationPolicy) {
-        match farewell.warning {
-            Some(warning) => self.signal_then(group, signal_of(warning), farewell.grace, Signal::SIGTERM),
-            None => self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
-        }
+        let begun = Instant::now();
+        self.0 = signals(farewell).into_iter().map(|(after, signal)| (begun + after, signal)).collect();
+        self.step(group);
     }
 
-    fn step(&mut self, group: Pid, farewell: TerminationPolicy) {
-        match self.0.take() {
-            Some((_, Signal::SIGTERM)) => {
-                self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL);
-            }
-            Some((_, last)) => descendants::signal(group, last),
-            None => {}
+    fn step(&mut self, group: Pid) {
+        if let Some((_, signal)) = self.0.pop_front() {
+            descendants::signal(group, signal);
         }
-    }
-
-    fn signal_then(&mut self, group: Pid, signal: Signal, grace: Duration, next: Signal) {
-        descendants::signal(group, signal);
-        self.0 = Some((Instant::now() + grace, next));
     }
 
     async fn next_step(&self) {
-        match self.0 {
-            Some((when, _)) => sleep_until(when).await,
+        match self.0.front() {
+            Some((when, _)) => sleep_until(*when).await,
             None => std::future::pending().await,
         }
     }
