@@ -129,7 +129,7 @@ impl JobFollower<'_> {
         let Some(jobs) = found(lookup.jobs(Some(&project), Some(&name)))? else {
             return self.drop_deleted(lookup);
         };
-        let of_user = |job: &&JobView| self.args.all || self.is_named() || job.uid == own_uid();
+        let of_user = |job: &&JobView| self.args.all || !self.args.jobs.is_empty() || job.uid == own_uid();
         if let Some(job) = jobs.iter().find(of_user)
             && let Some(change) = change(event, job)
         {
@@ -155,10 +155,6 @@ impl JobFollower<'_> {
             }
         }
         Ok(())
-    }
-
-    fn is_named(&self) -> bool {
-        !self.args.jobs.is_empty()
     }
 
     fn report(
