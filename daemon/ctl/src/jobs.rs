@@ -24,7 +24,7 @@ pub use report::report;
 
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName, Submission};
@@ -38,6 +38,7 @@ use crate::client::{Daemon, Reconnection};
 use crate::errors::Failure;
 use crate::listing::canvas;
 use crate::terminal::Canvas;
+use crate::users::Names;
 use crate::when::Clock;
 use crate::{out, run};
 
@@ -136,7 +137,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
             }
             jobs => jobs?,
         };
-        let listing = listing::of(jobs);
+        let listing = listing::of(jobs, &Names::default(), SystemTime::now());
         match (args.listing.form(), args.watch) {
             (_, false) => return listing.print(&args.listing),
             (Some(ListForm::Json), true) => out::json_line(&listing.selected(&args.listing)?.views())?,
