@@ -10,12 +10,12 @@ pub mod file;
 mod history;
 mod listing;
 mod naming;
-mod palette;
 pub(crate) mod project;
 mod projects;
 mod report;
 mod show;
 mod submission;
+mod svg;
 
 pub use history::history;
 pub use project::PROJECT_FILE;
