@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use tranche_domain::compute::{Latency, Priority};
-use tranche_domain::jobs::{Cpus, IdlePolicy, JobName, MilliGpus, ReportKey, Warning};
+use tranche_domain::jobs::{Affinity, Cpus, IdlePolicy, JobName, MilliGpus, ReportKey, Warning};
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
 
@@ -61,10 +61,10 @@ pub struct ProjectSettings {
     pub weight: Option<MilliGpus>,
     /// GPUs for its training jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
-    pub training_gpus: Option<Gpus>,
+    pub training_gpus: Option<Affinity>,
     /// GPUs for its interactive jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
-    pub interactive_gpus: Option<Gpus>,
+    pub interactive_gpus: Option<Affinity>,
     /// Maximum runtime of an interactive job, such as 8h; 0s: unlimited
     #[arg(long, value_name = "DURATION", value_parser = quantity::project_limit)]
     pub interactive_limit: Option<Duration>,
@@ -97,17 +97,12 @@ const IDLE_POLICIES: [(&str, &str, IdlePolicy); 4] = [
 ];
 
 /// Indices of GPUs; empty permits all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpus(pub Vec<u32>);
-
-fn gpus(text: &str) -> Result<Gpus, String> {
+fn gpus(text: &str) -> Result<Affinity, String> {
     if text == "any" {
-        return Ok(Gpus(Vec::new()));
+        return Ok(Affinity::new());
     }
-    let indices: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
-    indices
-        .map(Gpus)
-        .map_err(|_| format!("{text:?} is no list of GPUs: write their indices, such as 0,1, or any"))
+    let indices: Result<Affinity, _> = text.split(',').map(str::parse).collect();
+    indices.map_err(|_| format!("{text:?} is no list of GPUs: write their indices, such as 0,1, or any"))
 }
 
 /// `tranche submit`.

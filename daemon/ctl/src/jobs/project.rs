@@ -47,8 +47,8 @@ fn wish(settings: ProjectSettings) -> Result<ProjectWish, Failure> {
     let change = ProjectChange {
         quota: settings.quota,
         weight: settings.weight,
-        training_gpus: settings.training_gpus.map(|gpus| gpus.0.into_iter().collect()),
-        interactive_gpus: settings.interactive_gpus.map(|gpus| gpus.0.into_iter().collect()),
+        training_gpus: settings.training_gpus,
+        interactive_gpus: settings.interactive_gpus,
         interactive_limit: settings.interactive_limit,
         idle_limit: settings.idle_limit,
         idle_policy: settings.idle_policy,
