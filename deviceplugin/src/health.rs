@@ -1,7 +1,6 @@
 //! Health of devices: broken GPUs and resources in other use are distinguished.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use tranche_domain::admission::holds_latency;
 use tranche_domain::compute::Latency;
@@ -58,41 +57,53 @@ pub struct GpuHeadroom {
 }
 
 /// Health of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Health {
     /// Available, or in use on a healthy GPU.
+    #[error("healthy")]
     Healthy,
     /// Unavailable because of other use of its GPU.
+    #[error("taken: {0}")]
     Taken(Taken),
     /// Unavailable because of its GPU's state.
+    #[error("broken: {0}")]
     Broken(Broken),
 }
 
 /// Other use that makes a device unavailable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Taken {
     /// Slices outside the offer, or with dynamic profiles other devices.
+    #[error("other slices have the room that it needs")]
     BySlices,
     /// Latency targets of other slices, beside which its own cannot be held.
+    #[error("a latency of {0} cannot be held beside the latency targets of other slices there")]
     ByTargets(Latency),
     /// Foreign processes, with their number.
+    #[error("{0} process(es) outside any slice use its GPU")]
     ByStrangers(usize),
     /// A cordon of the GPU, with its description.
+    #[error("its GPU is {0}")]
     ByOperator(String),
 }
 
 /// Failure of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The daemon does not answer.
+    #[error("tranched does not answer")]
     NoDaemon,
     /// The daemon does not list the GPU.
+    #[error("tranched does not see its GPU")]
     Gone,
     /// No slice may be placed here.
+    #[error("{0}")]
     Obstacle(String),
     /// The driver reported a fault.
+    #[error("the driver reports {0}")]
     Fault(Xid),
     /// A failure is too recent.
+    #[error("its GPU has not been well for long enough")]
     Recovers,
 }
 
@@ -100,30 +111,6 @@ impl Health {
     /// Tests if the kubelet may allocate the device.
     pub const fn is_healthy(&self) -> bool {
         matches!(self, Self::Healthy)
-    }
-}
-
-impl fmt::Display for Health {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Healthy => f.write_str("healthy"),
-            Self::Taken(Taken::BySlices) => f.write_str("taken: other slices have the room that it needs"),
-            Self::Taken(Taken::ByTargets(target)) => write!(
-                f,
-                "taken: a latency of {target} cannot be held beside the latency targets of other slices there"
-            ),
-            Self::Taken(Taken::ByStrangers(count)) => {
-                write!(f, "taken: {count} process(es) outside any slice use its GPU")
-            }
-            Self::Taken(Taken::ByOperator(cordon)) => write!(f, "taken: its GPU is {cordon}"),
-            Self::Broken(Broken::NoDaemon) => f.write_str("broken: tranched does not answer"),
-            Self::Broken(Broken::Gone) => f.write_str("broken: tranched does not see its GPU"),
-            Self::Broken(Broken::Obstacle(why)) => write!(f, "broken: {why}"),
-            Self::Broken(Broken::Recovers) => {
-                f.write_str("broken: its GPU has not been well for long enough")
-            }
-            Self::Broken(Broken::Fault(xid)) => write!(f, "broken: the driver reports {xid}"),
-        }
     }
 }
 

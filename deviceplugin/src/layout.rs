@@ -29,21 +29,17 @@ pub struct Layout {
 pub enum LayoutScope {
     /// All without a more specific layout.
     Any,
-    /// All of a model.
-    Model(Model),
+    /// All of a model, by its product name, as in NVML and `tranche smi`.
+    Model(String),
     /// One GPU, by index or UUID.
     Gpu(GpuSelector),
 }
-
-/// Product name of a GPU, as in NVML and `tranche smi`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model(pub String);
 
 impl fmt::Display for LayoutScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("all GPUs"),
-            Self::Model(Model(model)) => write!(f, "model {model:?}"),
+            Self::Model(model) => write!(f, "model {model:?}"),
             Self::Gpu(gpu) => write!(f, "GPU {gpu}"),
         }
     }

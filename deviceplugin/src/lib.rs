@@ -35,4 +35,5 @@ mod service;
 mod state;
 
 #[cfg(test)]
+#[path = "tests/testing.rs"]
 mod testing;

@@ -16,31 +16,16 @@ use crate::profile::ProfileName;
 /// Time without a read of the daemon after which the plugin counts as hung.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// Outcome of an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Each container has its slice.
-    Allocated,
-    /// The request is invalid, or the daemon rejects it for this GPU.
-    Refused,
-    /// The daemon had no room: another request was faster.
-    LostRace,
-    /// The daemon failed or did not answer.
-    Failed,
-}
-
-impl Ending {
-    const ALL: [Self; 4] = [Self::Allocated, Self::Refused, Self::LostRace, Self::Failed];
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Refused => "refused",
-            Self::LostRace => "lost_race",
-            Self::Failed => "failed",
-        }
-    }
-}
+/// Outcomes of an allocation.
+const OUTCOMES: [&str; 4] = [ALLOCATED, REFUSED, LOST_RACE, FAILED];
+/// Each container has its slice.
+pub(crate) const ALLOCATED: &str = "allocated";
+/// The request is invalid, or the daemon rejects it for this GPU.
+pub(crate) const REFUSED: &str = "refused";
+/// The daemon had no room: another request was faster.
+pub(crate) const LOST_RACE: &str = "lost_race";
+/// The daemon failed or did not answer.
+pub(crate) const FAILED: &str = "failed";
 
 /// Counters since the start of the plugin.
 #[derive(Debug)]
@@ -75,8 +60,8 @@ impl Counters {
         };
         for profile in &config.profiles {
             let resource = resource(config, &profile.name);
-            for ending in Ending::ALL {
-                let _ = counters.allocations.get_or_create(&with(&resource, "outcome", ending.word()));
+            for outcome in OUTCOMES {
+                let _ = counters.allocations.get_or_create(&with(&resource, "outcome", outcome));
             }
             let _ = counters.registrations.get_or_create(&resource);
             let _ = (counters.registered.get_or_create(&resource), counters.streams.get_or_create(&resource));
@@ -88,8 +73,8 @@ impl Counters {
     }
 
     /// Counts an allocation of a profile by its outcome.
-    pub(crate) fn allocation(&self, config: &Config, profile: &ProfileName, ending: Ending) {
-        let labels = with(&resource(config, profile), "outcome", ending.word());
+    pub(crate) fn allocation(&self, config: &Config, profile: &ProfileName, outcome: &str) {
+        let labels = with(&resource(config, profile), "outcome", outcome);
         self.allocations.get_or_create(&labels).inc();
     }
 

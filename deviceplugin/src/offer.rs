@@ -6,7 +6,6 @@ use crate::config::Config;
 use crate::device::DeviceId;
 use crate::layout::Division;
 use crate::placement::{Claim, DoesNotFit, GpuDevice, all_that_fit, divide};
-use crate::profile::ProfileName;
 
 /// All devices, in use or not, with the resources of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,11 +36,6 @@ impl Offer {
             offer.devices.extend(made);
         }
         Ok(offer)
-    }
-
-    /// Devices of a profile.
-    pub fn of_profile(&self, name: &ProfileName) -> impl Iterator<Item = &DeviceId> {
-        self.devices.keys().filter(move |device| device.profile == *name)
     }
 }
 

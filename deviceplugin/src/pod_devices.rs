@@ -1,7 +1,6 @@
 //! Devices of pods, from the kubelet's pod resources API.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use tranche_domain::pod::{PodContainer, PodUid};
 use tranche_kubelet::podresources::pod_resources_lister_client::PodResourcesListerClient;
@@ -15,31 +14,11 @@ use crate::device::DeviceId;
 use crate::profile::ProfileName;
 use tranche_kubelet::socket::{self, SocketError};
 
-/// A container of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    namespace: String,
-    pod: String,
-    container: String,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.namespace, self.pod, self.container)
-    }
-}
-
-impl Owner {
-    /// The container as a slice label; `None` for names that are invalid in Kubernetes.
-    fn label(&self) -> Option<PodContainer> {
-        self.to_string().parse().ok()
-    }
-}
-
 /// Container of each allocated device, and the pod's uid as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owners {
-    containers: BTreeMap<DeviceId, Owner>,
+    /// As `NAMESPACE/POD/CONTAINER`.
+    containers: BTreeMap<DeviceId, String>,
     pods: BTreeMap<DeviceId, PodUid>,
 }
 
@@ -51,7 +30,9 @@ impl Owners {
 
     /// Container of a slice's devices, if the kubelet lists it.
     pub(crate) fn of(&self, bundle: &Bundle) -> Option<PodContainer> {
-        let label = bundle.devices().iter().find_map(|device| self.containers.get(device))?.label()?;
+        let owner = bundle.devices().iter().find_map(|device| self.containers.get(device))?;
+        // Names that are invalid in Kubernetes are no label.
+        let label: PodContainer = owner.parse().ok()?;
         Some(PodContainer { uid: self.pod(bundle), ..label })
     }
 
@@ -65,10 +46,10 @@ impl Owners {
     /// Error if the container with these devices also has devices of another profile.
     pub(crate) fn mixture(&self, profile: &ProfileName, devices: &[String]) -> Option<Refusal> {
         let owner = devices.iter().find_map(|text| self.containers.get(&text.parse().ok()?))?;
-        let is_other = |(device, has): &(&DeviceId, &Owner)| *has == owner && device.profile != *profile;
+        let is_other = |(device, has): &(&DeviceId, &String)| *has == owner && device.profile != *profile;
         let other = self.containers.iter().find(is_other)?.0;
         let (one, other) = (profile.clone(), other.profile.clone());
-        Some(Refusal::SeveralProfiles { container: owner.to_string(), one, other })
+        Some(Refusal::SeveralProfiles { container: owner.clone(), one, other })
     }
 }
 
@@ -89,15 +70,11 @@ fn owners(
     let mut containers = BTreeMap::new();
     for pod in answer.pod_resources {
         for container in pod.containers {
-            let owner = || Owner {
-                namespace: pod.namespace.clone(),
-                pod: pod.name.clone(),
-                container: container.name.clone(),
-            };
+            let owner = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
             let ids = container.devices.iter().flat_map(|devices| {
                 devices.device_ids.iter().filter_map(|id| ours(config, &devices.resource_name, id))
             });
-            containers.extend(ids.map(|device| (device, owner())));
+            containers.extend(ids.map(|device| (device, owner.clone())));
         }
     }
     let uid = |device: &DeviceId| uids.get(&(config.resource(&device.profile), device.to_string()));
@@ -120,8 +97,7 @@ mod tests {
 
     #[test]
     fn container_of_two_profiles_is_detected() {
-        let owner =
-            |container: &str| Owner { namespace: "n".into(), pod: "p".into(), container: container.into() };
+        let owner = |container: &str| format!("n/p/{container}");
         let devices =
             [(device(0, "gpu-50", 0), "a"), (device(1, "gpu-50", 0), "a"), (device(0, "gpu-30", 0), "b")];
         let containers = devices.into_iter().map(|(device, name)| (device, owner(name))).collect();
@@ -156,7 +132,7 @@ mod tests {
         let owners = owners(&config(USUAL), ListPodResourcesResponse { pod_resources: vec![pod] }, &uids);
         assert_eq!(owners.pods, BTreeMap::from([(half.clone(), "u".parse().unwrap())]));
         let told: Vec<_> =
-            owners.containers.iter().map(|(device, owner)| (device.clone(), owner.to_string())).collect();
+            owners.containers.iter().map(|(device, owner)| (device.clone(), owner.clone())).collect();
         assert_eq!(told, [(half, "n/p/c".into())]);
     }
 }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::device::DeviceId;
 use crate::device_states::{DeviceStates, SharedStates};
 use crate::health::{Broken, Health, NodeHeadroom};
-use crate::metrics::{Counters, Ending, Published};
+use crate::metrics::{self, Counters, Published};
 use crate::offer::Offer;
 use crate::placement::{DoesNotFit, GpuDevice};
 use crate::pod_devices::{self, Owners};
@@ -173,7 +173,7 @@ impl ResourceManager {
         containers: &[Vec<String>],
     ) -> Result<Vec<Bundle>, Status> {
         let answer = self.try_to_allocate(profile, containers).await;
-        self.counters.allocation(&self.config, profile, ending(&answer));
+        self.counters.allocation(&self.config, profile, outcome(&answer));
         answer
     }
 
@@ -335,12 +335,12 @@ fn is_there(headroom: &NodeHeadroom, devices: &[String]) -> bool {
 }
 
 /// Outcome for the metrics; only the daemon's lack of room counts as a lost race.
-fn ending(answer: &Result<Vec<Bundle>, Status>) -> Ending {
+fn outcome(answer: &Result<Vec<Bundle>, Status>) -> &'static str {
     match answer.as_ref().map_err(Status::code) {
-        Ok(_) => Ending::Allocated,
-        Err(Code::ResourceExhausted) => Ending::LostRace,
-        Err(Code::FailedPrecondition) => Ending::Refused,
-        Err(_) => Ending::Failed,
+        Ok(_) => metrics::ALLOCATED,
+        Err(Code::ResourceExhausted) => metrics::LOST_RACE,
+        Err(Code::FailedPrecondition) => metrics::REFUSED,
+        Err(_) => metrics::FAILED,
     }
 }
 

@@ -24,13 +24,13 @@ pub use demo::{DemoArgs, DemoGpu};
 pub use gpu::{CordonArgs, DrainArgs, GpuCommand, GpuListArgs, UncordonArgs};
 pub use jobs::{
     By, DeleteJobsArgs, DescribeArgs, ExecArgs, HistoryArgs, JobArgs, ListArgs, LogsArgs, ProjectArgs,
-    ProjectCommand, ProjectName, ProjectSettings, ReportArgs, ReportBy, SubmitArgs,
+    ProjectCommand, ProjectName, ProjectSettings, ReportArgs, SubmitArgs,
 };
 pub use looking::{DoctorArgs, EventsArgs, Format, SmiArgs};
 pub use notify::{JobChange, NotifyArgs};
 pub use output::{Condition, ListForm, ListingArgs, OutputArgs};
 pub use service::ServiceArgs;
-pub use size::{Mode, SizeArgs};
+pub use size::SizeArgs;
 pub use slice::{CreateArgs, DeleteArgs, LabelArgs, PodArgs, ResizeArgs, ShowArgs, SliceCommand, UnparkArgs};
 pub use top::TopArgs;
 

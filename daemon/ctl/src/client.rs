@@ -25,8 +25,8 @@ use tranche_rpc::v1;
 use tranche_rpc::v1::node_client::NodeClient;
 
 use crate::errors::Failure;
+use crate::when;
 
-pub use gpus::{DrainTerms, Drained};
 pub use reconnection::Reconnection;
 
 /// Variable with the attach socket of the slice that a program runs in.
@@ -47,15 +47,6 @@ macro_rules! call {
 }
 
 pub(crate) use call;
-
-/// Result of a reload, by the keys that changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    /// Keys whose new values are in force.
-    pub applied: Vec<String>,
-    /// Keys whose new values take effect at the next start.
-    pub needs_restart: Vec<String>,
-}
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -83,10 +74,8 @@ impl Daemon {
 
     /// Creates a slice, waiting up to `wait` for room.
     pub fn create(&mut self, request: &SliceRequest, wait: Duration) -> Result<SliceView, Failure> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let message = v1::CreateSliceRequest { wait_ms, ..request.clone().into() };
-        let mut node = self.node.clone();
-        let patience = wait.saturating_add(PATIENCE);
+        let message = v1::CreateSliceRequest { wait_ms: when::millis(wait), ..request.clone().into() };
+        let (mut node, patience) = (self.node.clone(), wait.saturating_add(PATIENCE));
         Ok(self.ask(patience, async move { node.create_slice(message).await })?.try_into()?)
     }
 
@@ -113,8 +102,7 @@ impl Daemon {
 
     /// Brings a parked slice back, waiting up to `wait` for room.
     pub fn unpark(&mut self, name: &SliceName, wait: Duration) -> Result<SliceView, Failure> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let message = v1::UnparkSliceRequest { name: name.to_string(), wait_ms };
+        let message = v1::UnparkSliceRequest { name: name.to_string(), wait_ms: when::millis(wait) };
         let (mut node, patience) = (self.node.clone(), wait.saturating_add(COPY_PATIENCE));
         Ok(self.ask(patience, async move { node.unpark_slice(message).await })?.try_into()?)
     }
@@ -137,18 +125,10 @@ impl Daemon {
         call!(self, self.node.clone(), enter_slice, message)
     }
 
-    /// Passes events of one slice or of all to `hear`; with `follow` also new ones, until the daemon ends.
+    /// Passes events after this number to `hear`, of one slice or of all.
+    ///
+    /// With `follow` also new ones, until the daemon ends.
     pub fn events(
-        &mut self,
-        slice: Option<&SliceName>,
-        follow: bool,
-        hear: impl FnMut(Event) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<(), Failure> {
-        self.events_since(0, slice, follow, hear)
-    }
-
-    /// As [`Daemon::events`], with those after this number alone.
-    pub fn events_since(
         &mut self,
         since_seq: u64,
         slice: Option<&SliceName>,
@@ -176,11 +156,9 @@ impl Daemon {
         Ok(view.try_into()?)
     }
 
-    /// Reloads the daemon's configuration.
-    pub fn reload(&mut self) -> Result<Reloaded, Failure> {
-        let request = v1::ReloadConfigurationRequest {};
-        let answer = call!(self, self.node.clone(), reload_configuration, request)?;
-        Ok(Reloaded { applied: answer.applied, needs_restart: answer.needs_restart })
+    /// Reloads the daemon's configuration; returns the keys that changed.
+    pub fn reload(&mut self) -> Result<v1::ReloadConfigurationResponse, Failure> {
+        call!(self, self.node.clone(), reload_configuration, v1::ReloadConfigurationRequest {})
     }
 
     /// Discards the observed and measured context reserves; returns the slices and GPU models concerned.

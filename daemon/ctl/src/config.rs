@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use tranche_domain::daemon::SettingView;
+use tranche_rpc::v1::ReloadConfigurationResponse;
 
 use crate::cli::ConfigCommand;
-use crate::client::{Daemon, Reloaded};
+use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 
@@ -36,8 +37,8 @@ fn shown(settings: &[SettingView]) -> String {
         .collect()
 }
 
-fn told(reloaded: &Reloaded) -> String {
-    let Reloaded { applied, needs_restart } = reloaded;
+fn told(reloaded: &ReloadConfigurationResponse) -> String {
+    let ReloadConfigurationResponse { applied, needs_restart } = reloaded;
     let mut told = String::new();
     if !applied.is_empty() {
         told += &format!("in force from now on: {}\n", applied.join(", "));
@@ -75,12 +76,13 @@ mod tests {
     #[test]
     fn reload_lists_applied_and_deferred_keys() {
         let keys = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let reloaded = Reloaded { applied: keys(&["log"]), needs_restart: keys(&["shim", "cdi_dir"]) };
+        let (applied, needs_restart) = (keys(&["log"]), keys(&["shim", "cdi_dir"]));
+        let reloaded = ReloadConfigurationResponse { applied, needs_restart };
         let text = told(&reloaded);
         assert!(
             text.contains("in force from now on: log\n") && text.contains("go on): shim, cdi_dir\n"),
             "{text}"
         );
-        assert_eq!(told(&Reloaded::default()), "nothing has changed\n");
+        assert_eq!(told(&ReloadConfigurationResponse::default()), "nothing has changed\n");
     }
 }

@@ -16,6 +16,9 @@ use crate::doctor::check::Found;
 use crate::doctor::setup::error::SetupError;
 use crate::smi::query::UnknownField;
 
+/// End of a sentence where there are no slices.
+const NO_SLICES: &str = "there are no slices: `tranche slice create` makes one";
+
 /// Maximum length of a displayed path in characters.
 const LONGEST_PATH: usize = 4096;
 
@@ -90,7 +93,7 @@ pub enum Failure {
     )]
     Nonsense(#[from] BadMessage),
     /// No slice with this name exists.
-    #[error("there is no slice named {wanted}; {}", slices_there_are(.there_are))]
+    #[error("there is no slice named {wanted}; {}", existing(.there_are, NO_SLICES))]
     NoSuchSlice {
         /// Name that was requested.
         wanted: SliceName,
@@ -252,10 +255,13 @@ impl Failure {
 
 /// List of the existing projects, as the end of a sentence.
 pub(crate) fn projects(names: &[String]) -> String {
-    if names.is_empty() {
-        return "there are no projects: `tranche project create NAME --quota N` makes one".into();
-    }
-    format!("there are: {}", names.join(", "))
+    existing(names, "there are no projects: `tranche project create NAME --quota N` makes one")
+}
+
+/// List of what exists, as the end of a sentence, or another end where nothing does.
+fn existing(names: &[impl ToString], nothing: &str) -> String {
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    if names.is_empty() { nothing.to_owned() } else { format!("there are: {}", names.join(", ")) }
 }
 
 const fn when(is_over: bool) -> &'static str {
@@ -264,14 +270,6 @@ const fn when(is_over: bool) -> &'static str {
 
 fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
-}
-
-fn slices_there_are(names: &[SliceName]) -> String {
-    if names.is_empty() {
-        return "there are no slices: `tranche slice create` makes one".into();
-    }
-    let names: Vec<_> = names.iter().map(SliceName::as_str).collect();
-    format!("there are: {}", names.join(", "))
 }
 
 /// A path, escaped and cut for display.

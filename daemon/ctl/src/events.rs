@@ -24,7 +24,7 @@ pub fn events(args: &EventsArgs, clock: Clock, socket: &Path) -> Result<(), Fail
     loop {
         let before = last;
         let since = before.unwrap_or_default();
-        let followed = daemon.events_since(since, args.slice.as_ref(), args.follow, |event| {
+        let followed = daemon.events(since, args.slice.as_ref(), args.follow, |event| {
             let is_known = before.is_some_and(|before| event.seq <= before);
             last = last.max(Some(event.seq));
             if is_known || earliest.is_some_and(|earliest| time(&event) < earliest) {

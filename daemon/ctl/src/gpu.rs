@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tranche_domain::cordon::Cordoned;
+use tranche_rpc::v1;
 
-use crate::cli::{CordonArgs, DrainArgs, GpuCommand, GpuListArgs, OutputArgs, UncordonArgs};
-use crate::client::{Daemon, DrainTerms, Drained};
+use crate::cli::{CordonArgs, DrainArgs, GpuCommand, GpuListArgs, OutputArgs};
+use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
 use crate::owners::Owners;
+use crate::when;
 
 /// Interval of attempts to find a GPU.
 const RETRY: Duration = Duration::from_secs(1);
@@ -23,9 +25,9 @@ pub fn gpu(command: GpuCommand, socket: &Path) -> Result<(), Failure> {
     let daemon = || Daemon::connect(socket);
     match command {
         GpuCommand::List(args) => list_in_time(socket, &args),
-        GpuCommand::Cordon(args) => cordon(&mut daemon()?, args),
+        GpuCommand::Cordon(args) => report(&daemon()?.cordon(&args.gpus, args.reason)?, args.output),
         GpuCommand::Drain(args) => drain(&mut daemon()?, args),
-        GpuCommand::Uncordon(args) => uncordon(&mut daemon()?, args),
+        GpuCommand::Uncordon(args) => report(&daemon()?.uncordon(&args.gpus)?, args.output),
         GpuCommand::ForgetReserves => forget_reserves(&mut daemon()?),
     }
 }
@@ -52,14 +54,6 @@ fn list(daemon: &mut Daemon, args: &GpuListArgs) -> Result<(), Failure> {
     }
     let owners = Owners::of(daemon, &node.slices);
     listing::of(node, &owners).print(&args.listing)
-}
-
-fn cordon(daemon: &mut Daemon, args: CordonArgs) -> Result<(), Failure> {
-    report(&daemon.cordon(&args.gpus, args.reason)?, args.output)
-}
-
-fn uncordon(daemon: &mut Daemon, args: UncordonArgs) -> Result<(), Failure> {
-    report(&daemon.uncordon(&args.gpus)?, args.output)
 }
 
 fn forget_reserves(daemon: &mut Daemon) -> Result<(), Failure> {
@@ -102,9 +96,16 @@ fn drain(daemon: &mut Daemon, args: DrainArgs) -> Result<(), Failure> {
     let DrainArgs { cordon: CordonArgs { gpus, reason, output }, park, timeout, delete_slices, grace } = args;
     // Without a time, --delete-slices deletes at once.
     let timeout = timeout.or(delete_slices.then_some(Duration::ZERO));
-    let terms = DrainTerms { reason, park, timeout, grace: delete_slices.then_some(*grace) };
     let named: Vec<String> = gpus.iter().map(ToString::to_string).collect();
-    let Drained { parked, deleted } = daemon.drain(&gpus, terms, |there| {
+    let request = v1::DrainGpusRequest {
+        gpus: named.clone(),
+        reason: reason.map(String::from),
+        timeout_ms: timeout.map(when::millis),
+        delete_slices,
+        grace_ms: if delete_slices { when::millis(*grace) } else { 0 },
+        park,
+    };
+    let v1::DrainProgress { parked, deleted, .. } = daemon.drain(request, |there| {
         let there: Vec<String> = there.iter().map(ToString::to_string).collect();
         if !there.is_empty() {
             eprintln!("tranche gpu drain: still there: {}", there.join(", "));

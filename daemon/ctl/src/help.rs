@@ -63,7 +63,7 @@ fn with_examples(command: Command, page: &str) -> Command {
         let page = format!("{page}-{}", sub.get_name());
         with_examples(sub, &page)
     });
-    match examples(page) {
+    match examples(page).as_slice() {
         [] => command,
         some => command.after_help(some.iter().fold("Examples:".to_owned(), |text, (line, remark)| {
             text + &format!("\n  # {remark}\n  {line}")

@@ -10,12 +10,12 @@ pub mod file;
 mod history;
 mod listing;
 mod naming;
-mod palette;
 pub(crate) mod project;
 mod projects;
 mod report;
 mod show;
 mod submission;
+mod svg;
 
 pub use history::history;
 pub use project::PROJECT_FILE;
@@ -24,7 +24,7 @@ pub use report::report;
 
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName, Submission};
@@ -38,6 +38,7 @@ use crate::client::{Daemon, Reconnection};
 use crate::errors::Failure;
 use crate::listing::canvas;
 use crate::terminal::Canvas;
+use crate::users::Names;
 use crate::when::Clock;
 use crate::{out, run};
 
@@ -136,7 +137,7 @@ pub fn list(args: &ListArgs, socket: &Path) -> Result<(), Failure> {
             }
             jobs => jobs?,
         };
-        let listing = listing::of(jobs);
+        let listing = listing::of(jobs, &Names::default(), SystemTime::now());
         match (args.listing.form(), args.watch) {
             (_, false) => return listing.print(&args.listing),
             (Some(ListForm::Json), true) => out::json_line(&listing.selected(&args.listing)?.views())?,
@@ -224,13 +225,12 @@ pub fn exec(args: ExecArgs, socket: &Path) -> Result<u8, Failure> {
         is_over: job.state.is_final(),
         reason: job.reason.clone(),
     })?;
-    if job.image.is_some() {
-        let command = container::inside(&job, &slice, args.command)?;
-        let inside = RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command };
+    let is_contained = job.image.is_some();
+    let command = if is_contained { container::inside(&job, &slice, args.command)? } else { args.command };
+    let inside = RunArgs { size: SizeArgs::default(), name: None, slice: Some(slice), command };
+    if is_contained {
         return run::run(&inside, socket);
     }
-    let inside =
-        RunArgs { size: SizeArgs::of_another(), name: None, slice: Some(slice), command: args.command };
     let Some(environment) = running.and_then(|member| environment::of_member(member.pid?)) else {
         eprintln!(
             "tranche: the job's environment is another user's or cannot be read: the command gets this shell's"

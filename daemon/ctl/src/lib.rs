@@ -23,6 +23,7 @@ pub mod owners;
 pub mod room;
 pub mod run;
 #[cfg(test)]
+#[path = "tests/sample.rs"]
 mod sample;
 pub mod slice;
 pub mod smi;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::cli::{Condition, ListForm, ListingArgs};
 use crate::errors::Failure;
 use crate::out;
-use crate::table::{Cell, Column, Page};
+use crate::table::{Cell, Column, Page, quoted};
 use crate::terminal::Canvas;
 
 /// Words of a filter, which are the same for all lists.
@@ -126,11 +126,6 @@ impl<T> Entry<T> {
 pub fn canvas(args: &ListingArgs) -> Canvas {
     let canvas = Canvas::of_stdout();
     if args.form() == Some(ListForm::Wide) { Canvas { width: None, ..canvas } } else { canvas }
-}
-
-/// A field of CSV, in quotes where it needs them.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
 
 /// Order of two cells: numbers by size, other text by its letters.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tranche_domain::event::{Event, EventKind};
 use tranche_domain::jobs::{JobName, JobState, JobView, ProjectName};
@@ -19,6 +19,7 @@ use crate::cli::{JobChange, NotifyArgs};
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::jobs::project;
+use crate::when;
 use message::{ChangeReport, change, subject};
 
 /// Pause before another attempt to reach a daemon that has gone.
@@ -49,7 +50,7 @@ pub fn notify(args: &NotifyArgs, socket: &Path) -> Result<(), Failure> {
         (project, false) => project.clone(),
     };
     let left = args.jobs.iter().cloned().collect();
-    let began_unix_ms = unix_ms(SystemTime::now());
+    let began_unix_ms = when::now_unix_ms();
     let mut follower =
         JobFollower { args, socket, project, left, last: (0, 0), began_unix_ms, undelivered: 0 };
     follower.check_ended(&mut daemon)?;
@@ -82,11 +83,6 @@ fn reconnected(socket: &Path) -> Daemon {
     }
 }
 
-fn unix_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl JobFollower<'_> {
     /// Reports named jobs that have ended already.
     fn check_ended(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
@@ -103,7 +99,7 @@ impl JobFollower<'_> {
     /// Handles events until the connection ends, or nothing is left to follow.
     fn follow(&mut self, daemon: &mut Daemon) -> Result<(), Failure> {
         let (mut lookup, named) = (Daemon::connect(self.socket)?, !self.args.jobs.is_empty());
-        daemon.events(None, true, |event| {
+        daemon.events(0, None, true, |event| {
             self.handle(&event, &mut lookup)?;
             let done = named && self.left.is_empty();
             Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -133,7 +129,7 @@ impl JobFollower<'_> {
         let Some(jobs) = found(lookup.jobs(Some(&project), Some(&name)))? else {
             return self.drop_deleted(lookup);
         };
-        let of_user = |job: &&JobView| self.args.all || self.is_named() || job.uid == own_uid();
+        let of_user = |job: &&JobView| self.args.all || !self.args.jobs.is_empty() || job.uid == own_uid();
         if let Some(job) = jobs.iter().find(of_user)
             && let Some(change) = change(event, job)
         {
@@ -159,10 +155,6 @@ impl JobFollower<'_> {
             }
         }
         Ok(())
-    }
-
-    fn is_named(&self) -> bool {
-        !self.args.jobs.is_empty()
     }
 
     fn report(

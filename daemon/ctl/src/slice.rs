@@ -16,7 +16,6 @@ use tranche_domain::view::{NodeView, ProcessView, SliceView};
 
 use crate::cli::{
     CreateArgs, DeleteArgs, LabelArgs, ListForm, ListingArgs, OutputArgs, ResizeArgs, ShowArgs, SliceCommand,
-    UnparkArgs,
 };
 use crate::client::Daemon;
 use crate::errors::Failure;
@@ -38,8 +37,11 @@ pub fn slice(command: SliceCommand, clock: Clock, socket: &Path) -> Result<(), F
         SliceCommand::Resize(args) => resize(&mut daemon, &args),
         SliceCommand::Freeze(args) => freeze(&mut daemon, &args, true),
         SliceCommand::Thaw(args) => freeze(&mut daemon, &args, false),
-        SliceCommand::Park(args) => park(&mut daemon, &args),
-        SliceCommand::Unpark(args) => unpark(&mut daemon, &args),
+        SliceCommand::Park(args) => report("parked", &daemon.park(&args.name)?, args.output),
+        SliceCommand::Unpark(args) => {
+            let slice = daemon.unpark_patiently(&args.name, args.wait.unwrap_or_default())?;
+            report("unparked", &slice, args.output)
+        }
         SliceCommand::Label(args) => label(&mut daemon, args),
         SliceCommand::Delete(args) => delete(&mut daemon, &args),
     }
@@ -73,16 +75,6 @@ fn resize(daemon: &mut Daemon, args: &ResizeArgs) -> Result<(), Failure> {
 fn freeze(daemon: &mut Daemon, args: &ShowArgs, frozen: bool) -> Result<(), Failure> {
     let slice = daemon.resize(&args.name, Resize { frozen: Some(frozen), ..Resize::default() })?;
     report(if frozen { "froze" } else { "thawed" }, &slice, args.output)
-}
-
-fn park(daemon: &mut Daemon, args: &ShowArgs) -> Result<(), Failure> {
-    let slice = daemon.park(&args.name)?;
-    report("parked", &slice, args.output)
-}
-
-fn unpark(daemon: &mut Daemon, args: &UnparkArgs) -> Result<(), Failure> {
-    let slice = daemon.unpark_patiently(&args.name, args.wait.unwrap_or_default())?;
-    report("unparked", &slice, args.output)
 }
 
 fn label(daemon: &mut Daemon, args: LabelArgs) -> Result<(), Failure> {

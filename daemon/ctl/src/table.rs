@@ -12,7 +12,7 @@ pub use cell::{Cell, Tint};
 pub use column::Column;
 use column::{Fit, Side};
 use text::cut;
-pub(crate) use text::{split, width, wrap};
+pub(crate) use text::{quoted, split, width, wrap};
 
 /// Columns and rows of a table.
 pub type Section = (Vec<Column>, Vec<Vec<Cell>>);

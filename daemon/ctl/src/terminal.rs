@@ -35,11 +35,6 @@ impl Canvas {
             ),
         }
     }
-
-    /// A canvas of this width without colours.
-    pub const fn of_width(width: usize) -> Self {
-        Self { width: Some(width), colours: false }
-    }
 }
 
 fn width(window: Option<usize>, columns: Option<usize>) -> Option<usize> {

@@ -28,18 +28,15 @@ pub fn requests(node: &NodeView, owners: &Owners, now: SystemTime) -> Section {
 
 /// A parked slice of which a program waits in a call.
 fn call(slice: &SliceView, owners: &Owners) -> Option<Vec<Cell>> {
-    let reason = slice.cannot_return.clone()?;
-    let (name, share) = (slice.name.to_string(), slice.share.to_string());
-    let unknown = || "-".to_owned();
-    let texts = [
-        name,
-        owners.user(slice),
-        share,
-        unknown(),
-        unknown(),
-        format!("a call of its program waits; {reason}"),
-    ];
-    Some(texts.map(Cell::from).to_vec())
+    let reason = slice.cannot_return.as_ref()?;
+    Some(vec![
+        slice.name.to_string().into(),
+        owners.user(slice).into(),
+        slice.share.to_string().into(),
+        "-".into(),
+        "-".into(),
+        format!("a call of its program waits; {reason}").into(),
+    ])
 }
 
 fn row(node: &NodeView, request: &WaitingView, owners: &Owners, now: SystemTime) -> Vec<Cell> {

@@ -65,6 +65,16 @@ pub fn since(unix_ms: u64, now: SystemTime) -> Duration {
     now.duration_since(at(unix_ms)).unwrap_or_default()
 }
 
+/// A length in whole milliseconds; the largest number for one that has more.
+pub fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// This moment in milliseconds since the Unix epoch; zero before it.
+pub fn now_unix_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 /// A point in milliseconds since the Unix epoch.
 pub fn at(unix_ms: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).unwrap_or(UNIX_EPOCH)

@@ -3,7 +3,6 @@
 //! All programs of a machine share its addresses, and the kubelet's probes come from the same one as a
 //! tenant's connections. The kernel knows the user of each socket in this network namespace, see
 //! `sock_diag(7)`.
-//! connections. The kernel knows the user of each socket of this network namespace, `sock_diag(7)`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

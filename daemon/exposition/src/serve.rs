@@ -176,11 +176,11 @@ async fn answer(
         }
         "/healthz" => {
             let look = move || verdict(figures.alive(), figures.remark());
-            program.alive.get(operator, look).await.map(|verdict| told(&verdict))
+            program.alive.get(operator, look).await.map(|verdict| said(verdict.0, verdict.1.clone()))
         }
         "/readyz" => {
             let look = move || verdict(figures.ready(), None);
-            program.ready.get(operator, look).await.map(|verdict| told(&verdict))
+            program.ready.get(operator, look).await.map(|verdict| said(verdict.0, verdict.1.clone()))
         }
         _ => Ok(said(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n")),
     };
@@ -203,10 +203,6 @@ fn in_format(format: MetricsFormat, page: &Result<Bytes, String>) -> Answer {
         }
         Err(text) => said(StatusCode::INTERNAL_SERVER_ERROR, text.clone()),
     }
-}
-
-fn told((status, text): &Verdict) -> Answer {
-    said(*status, text.clone())
 }
 
 fn verdict(verdict: Result<(), String>, remark: Option<String>) -> Verdict {

@@ -2,7 +2,6 @@
 //!
 //! The launcher accepts time and slice from the daemon; user and command are in the ticket.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -67,21 +66,9 @@ pub(crate) struct StartRefusal {
     pub(crate) for_good: bool,
 }
 
-impl StartRefusal {
-    fn for_now(why: String) -> Self {
-        Self { why, for_good: false }
-    }
-}
-
 impl From<String> for StartRefusal {
     fn from(why: String) -> Self {
-        Self::for_now(why)
-    }
-}
-
-impl fmt::Display for StartRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
+        Self { why, for_good: false }
     }
 }
 
@@ -113,10 +100,10 @@ impl Launcher {
         let owner = JobOwner { uid: wanted.setup.uid, gid: wanted.setup.gid };
         match UnixStream::connect(&self.socket) {
             Ok(stream) => by_ticket(stream, wanted),
-            Err(_) if is_own(owner) => self.by_itself(&wanted.setup).map_err(StartRefusal::for_now),
+            Err(_) if is_own(owner) => Ok(self.by_itself(&wanted.setup)?),
             Err(error) => {
                 let (socket, uid) = (self.socket.display(), owner.uid);
-                Err(StartRefusal::for_now(format!(
+                Err(StartRefusal::from(format!(
                     "cannot run anything as user {uid}: nothing answers at {socket} ({error}); jobs of others than the \
                      daemon's own user are started by systemd: `systemctl enable --now tranche-attest.socket \
                      tranche-job.socket`"
@@ -129,7 +116,7 @@ impl Launcher {
     /// member that succeeded is not started again.
     pub(crate) fn revoke(&self, tickets: Vec<TicketId>) {
         let revoked = UnixStream::connect(&self.socket)
-            .and_then(|stream| ask::<LaunchAnswer>(&stream, &LaunchRequest::Revoke(tickets), &[]));
+            .and_then(|stream| ask::<LaunchAnswer>(PATIENCE, &stream, &LaunchRequest::Revoke(tickets), &[]));
         if let Err(error) = revoked {
             tracing::debug!(%error, "tickets of jobs that are over stay until they expire");
         }
@@ -145,12 +132,12 @@ impl Launcher {
             Ok(stream) => {
                 let Some(ticket) = left.ticket.cloned() else { return Err(WITHOUT.into()) };
                 let removal = LaunchRequest::Remove(Removal { ticket, index: left.index });
-                ask_for(REMOVAL, &stream, &removal, &[])
+                ask(REMOVAL, &stream, &removal, &[])
             }
             Err(_) if is_own(left.owner) => {
                 let stream = self.spawn(&["remove"]).map_err(failed)?;
                 let container = LeftContainer { name: left.name.clone(), engine: left.spec.engine.clone() };
-                ask_for(REMOVAL, &stream, &container, &[])
+                ask(REMOVAL, &stream, &container, &[])
             }
             Err(error) => Err(error),
         };
@@ -164,7 +151,7 @@ impl Launcher {
     fn by_itself(&self, setup: &RunnerSetup) -> Result<Shepherd, String> {
         let stream =
             self.spawn(&[]).map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
-        let ready: RunnerReady = ask(&stream, setup, &[]).map_err(not_started)?;
+        let ready: RunnerReady = ask(PATIENCE, &stream, setup, &[]).map_err(not_started)?;
         limited(ready, setup.limits, stream)
     }
 
@@ -208,7 +195,7 @@ fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, 
     };
     let files = [append_to(&setup.attempt), append_to(&setup.log)];
     let [Ok(attempt), Ok(log)] = files else {
-        return Err(StartRefusal::for_now("cannot open the files for what it prints".into()));
+        return Err("cannot open the files for what it prints".to_owned().into());
     };
     let start = LaunchRequest::Start(Box::new(Start {
         ticket: (*ticket).clone(),
@@ -220,13 +207,13 @@ fn by_ticket(stream: UnixStream, wanted: &StartRequest<'_>) -> Result<Shepherd, 
         container: launch.container.clone(),
         service: service.cloned(),
     }));
-    match ask(&stream, &start, &[attempt, log]) {
-        Ok(LaunchAnswer::Ready(ready)) => limited(ready, setup.limits, stream).map_err(StartRefusal::for_now),
+    match ask(PATIENCE, &stream, &start, &[attempt, log]) {
+        Ok(LaunchAnswer::Ready(ready)) => Ok(limited(ready, setup.limits, stream)?),
         Ok(LaunchAnswer::Refused { why, for_good }) => Err(StartRefusal { why, for_good }),
         Ok(LaunchAnswer::Revoked | LaunchAnswer::Removed(_)) => {
-            Err(StartRefusal::for_now("the job launcher answered something else".into()))
+            Err("the job launcher answered something else".to_owned().into())
         }
-        Err(error) => Err(StartRefusal::for_now(not_started(error))),
+        Err(error) => Err(not_started(error).into()),
     }
 }
 
@@ -240,14 +227,6 @@ fn append_to(path: &Path) -> io::Result<File> {
 
 /// Sends a request with descriptors, and receives the reply.
 fn ask<T: DeserializeOwned>(
-    stream: &UnixStream,
-    message: &impl serde::Serialize,
-    files: &[File],
-) -> io::Result<T> {
-    ask_for(PATIENCE, stream, message, files)
-}
-
-fn ask_for<T: DeserializeOwned>(
     patience: Duration,
     stream: &UnixStream,
     message: &impl serde::Serialize,

@@ -53,7 +53,11 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
     let begun = match begin {
         // It was deleted or suspended since the decision to start it.
         Begin::Fresh(_) if is_leaving(&controller, member) => Ok(None),
-        Begin::Fresh(gpus) => begin_fresh(&controller, &known, gpus).await,
+        Begin::Fresh(gpus) => {
+            let (controller, known) = (Arc::clone(&controller), known.clone());
+            let started = tokio::task::spawn_blocking(move || start(&controller, &known, &gpus)).await;
+            started.unwrap_or_else(|error| Err(error.to_string().into()))
+        }
         Begin::Again => {
             // An earlier daemon may have decided that it returns.
             if !is_leaving(&controller, member) && !controller.state().scheduler.is_parked(member) {
@@ -77,7 +81,7 @@ pub(crate) async fn supervise<S: JobSite>(controller: Arc<JobController<S>>, mem
         controller.state().scheduler.member_leaves(member);
         controller.bell.notify_one();
         if let Run::Ended { outcome, .. } = &run {
-            controller.restarts(known.attempt.member, outcome);
+            controller.record_event_of(&controller.state(), member, What::Restarted, &outcome.public());
         }
         pause(&controller, &known, &paused).await;
     }
@@ -135,18 +139,7 @@ fn known<S: JobSite>(controller: &JobController<S>, member: MemberId) -> Option<
     Some(KnownMember { attempt: Attempt { member, start }, slice, entry, supervised })
 }
 
-/// Starts a member that has no runner.
-async fn begin_fresh<S: JobSite>(
-    controller: &Arc<JobController<S>>,
-    known: &KnownMember,
-    gpus: Vec<GpuUuid>,
-) -> Result<Option<ProcessId>, StartRefusal> {
-    let (controller, known) = (Arc::clone(controller), known.clone());
-    let started = tokio::task::spawn_blocking(move || start(&controller, &known, &gpus)).await;
-    started.map_err(|error| error.to_string())?
-}
-
-/// Starts the command; `None` if a stop was requested before its order.
+/// Starts the command of a member that has no runner; `None` if a stop was requested before its order.
 fn start<S: JobSite>(
     controller: &JobController<S>,
     known: &KnownMember,
@@ -273,24 +266,16 @@ async fn observe_health<S: JobSite>(controller: &JobController<S>, known: &Known
 }
 
 fn is_leaving<S: JobSite>(controller: &JobController<S>, member: MemberId) -> bool {
-    let state = controller.state();
-    let member = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
-    member.is_some_and(|member| member.farewell.is_some())
+    controller.state().farewell(member).is_some()
 }
 
 impl<S: JobSite> JobController<S> {
-    /// Records that a service has ended, and is started again after a pause.
-    fn restarts(&self, member: MemberId, outcome: &CommandOutcome) {
-        let state = self.state();
-        self.record_event_of(&state, member, What::Restarted, &outcome.public());
-    }
-
     /// Handles the exit of a member whose slice is gone.
     fn left(&self, member: MemberId, run: Run) {
         let mut state = self.state();
         let entry = state.entries.get(&member.job);
         let slice = entry.map(|entry| entry.slice(member));
-        let farewell = entry.and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
+        let farewell = state.farewell(member);
         let is_service = entry.is_some_and(|entry| entry.spec.service.is_some());
         let ended = match &run {
             Run::Ended { outcome, .. } => Some(outcome.clone()),

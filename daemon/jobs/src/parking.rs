@@ -79,7 +79,7 @@ impl<S: JobSite> JobController<S> {
 impl ControllerState {
     /// Reason for which a member has to leave, if it has to.
     pub(crate) fn farewell(&self, member: MemberId) -> Option<StopReason> {
-        self.entries.get(&member.job)?.members.get(&member.index)?.farewell.clone()
+        self.member(member)?.farewell.clone()
     }
 
     /// Reason for which a member leaves, if it may continue later.
@@ -118,8 +118,9 @@ impl ControllerState {
     pub(crate) fn restart_long_parked(&mut self, now: JobTime) {
         let parked: Vec<MemberId> = self.scheduler.parked().collect();
         for member in parked {
-            let known = self.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
-            let waits = known.filter(|known| known.farewell.as_ref().is_some_and(StopReason::may_continue));
+            let waits = self
+                .member(member)
+                .filter(|known| known.farewell.as_ref().is_some_and(StopReason::may_continue));
             let since = waits.and_then(|known| known.parked);
             let is_long = since.is_some_and(|since| now.since(since) >= PATIENCE);
             if is_long && self.scheduler.starts_elsewhere(member) {

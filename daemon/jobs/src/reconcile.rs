@@ -198,11 +198,7 @@ impl<S: JobSite> JobController<S> {
                     supervised.back.notify_one();
                 }
             }
-            Action::Recall { member, .. } => {
-                if let Some(supervised) = self.state().supervised.get(&member) {
-                    supervised.leave.notify_one();
-                }
-            }
+            Action::Recall { member, .. } => self.state().notify_leave(member),
             Action::Stop { member, by } => {
                 let slice = self.state().scheduler.user_slice(member).cloned();
                 if let Some(slice) = slice {
@@ -212,9 +208,7 @@ impl<S: JobSite> JobController<S> {
                 }
                 point("jobs: leaving");
                 self.record_event(member, What::Preempted);
-                if let Some(supervised) = self.state().supervised.get(&member) {
-                    supervised.leave.notify_one();
-                }
+                self.state().notify_leave(member);
             }
         }
     }
@@ -242,11 +236,7 @@ impl<S: JobSite> JobController<S> {
             .filter_map(|(member, _)| Some((*member, self.overdue(state, *member, now)?)))
             .collect();
         for (member, why) in overdue {
-            let already = state
-                .entries
-                .get(&member.job)
-                .and_then(|entry| entry.members.get(&member.index)?.farewell.as_ref());
-            if already.is_none() {
+            if state.farewell(member).is_none() {
                 self.record_event_of(state, member, What::Overdue, &why);
                 state.request_stop(&[member], &StopReason::Overdue(why));
             }
@@ -266,11 +256,7 @@ impl<S: JobSite> JobController<S> {
     /// Records an event about a member, with default evidence.
     pub(crate) fn record_event(&self, member: MemberId, what: What) {
         let state = self.state();
-        let reason = state
-            .entries
-            .get(&member.job)
-            .and_then(|entry| entry.members.get(&member.index)?.farewell.clone());
-        let evidence = reason.map(|reason| reason.to_string()).unwrap_or_default();
+        let evidence = state.farewell(member).map(|reason| reason.to_string()).unwrap_or_default();
         self.record_event_of(&state, member, what, &evidence);
     }
 

@@ -1,7 +1,6 @@
 //! Records of jobs beside the quota scheduler's state.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -80,28 +79,38 @@ pub(crate) struct StoredMember {
 }
 
 /// Reason for stopping a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StopReason {
     /// Preempted in favour of this job.
+    #[error("preempted for {1} of project {0}")]
     Preempted(ProjectName, JobName),
     /// Suspended by its owner.
+    #[error("suspended")]
     Suspended,
     /// Deleted by its owner.
+    #[error("deleted")]
     Deleted,
     /// A runtime or idle limit was exceeded.
+    #[error("{0}")]
     Overdue(String),
     /// Its GPU is absent.
+    #[error("its GPU is not here any more")]
     GpuGone,
     /// The machine was rebooted.
+    #[error("the machine was started again")]
     Reboot,
     /// It was parked, and cannot return to its GPUs.
+    #[error("parked, and not returned: {0}")]
     NotBack(String),
     /// It was parked for long, and starts over on other GPUs.
+    #[error("its own GPUs had no room for an hour, and others have")]
     Elsewhere,
     /// This other member of its gang did not return to its GPUs.
+    #[error("member {0} of its gang did not return to its GPUs")]
     MateAway(u32),
     /// This other member of its gang starts over.
+    #[error("member {0} of its gang starts over, and all with it")]
     MateLeft(u32),
 }
 
@@ -124,23 +133,6 @@ impl StopReason {
                 | Self::MateAway(_)
                 | Self::MateLeft(_)
         )
-    }
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preempted(project, name) => write!(f, "preempted for {name} of project {project}"),
-            Self::Suspended => f.write_str("suspended"),
-            Self::Deleted => f.write_str("deleted"),
-            Self::Overdue(why) => f.write_str(why),
-            Self::GpuGone => f.write_str("its GPU is not here any more"),
-            Self::Reboot => f.write_str("the machine was started again"),
-            Self::NotBack(why) => write!(f, "parked, and not returned: {why}"),
-            Self::Elsewhere => f.write_str("its own GPUs had no room for an hour, and others have"),
-            Self::MateAway(mate) => write!(f, "member {mate} of its gang did not return to its GPUs"),
-            Self::MateLeft(mate) => write!(f, "member {mate} of its gang starts over, and all with it"),
-        }
     }
 }
 

@@ -122,8 +122,7 @@ pub(crate) fn unmarked(state: &ControllerState) -> Vec<JobSlice> {
 
 /// Tests if a member's runner still exists; an absent GPU does not stop its program.
 fn has_runner(state: &ControllerState, folders: &Folders, member: MemberId) -> bool {
-    let known = state.entries.get(&member.job).and_then(|entry| entry.members.get(&member.index));
-    let attempt = Attempt { member, start: known.map_or(0, |known| known.starts) };
+    let attempt = Attempt { member, start: state.member(member).map_or(0, |known| known.starts) };
     !is_deserted(&folders.attempt(attempt))
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
@@ -26,12 +27,23 @@ use tranche_domain::units::Bytes;
 pub const LONGEST_MESSAGE: u64 = 4 << 20;
 
 /// Signal with which the runner announces the end to its command.
-pub const fn signal_of(warning: Warning) -> Signal {
+const fn signal_of(warning: Warning) -> Signal {
     match warning {
         Warning::Hup => Signal::SIGHUP,
         Warning::Int => Signal::SIGINT,
         Warning::Usr1 => Signal::SIGUSR1,
         Warning::Usr2 => Signal::SIGUSR2,
+    }
+}
+
+/// Signals that the runner sends to its command after a request to stop, each with its time after that.
+pub fn signals(policy: TerminationPolicy) -> Vec<(Duration, Signal)> {
+    let grace = policy.grace;
+    match policy.warning {
+        Some(warning) => {
+            vec![(Duration::ZERO, signal_of(warning)), (grace, Signal::SIGTERM), (grace * 2, Signal::SIGKILL)]
+        }
+        None => vec![(Duration::ZERO, Signal::SIGTERM), (grace, Signal::SIGKILL)],
     }
 }
 
@@ -198,21 +210,27 @@ pub enum StatusLine {
 }
 
 /// End of a command, as the runner reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "lowercase")]
 pub enum CommandOutcome {
     /// Exit with this status.
+    #[error("exited with status {0}")]
     Exit(i32),
     /// Termination by this signal.
+    #[error("{}", ended_by(*.0))]
     Signal(i32),
     /// Killed by the kernel beyond this limit of memory.
+    #[error("it needed more than its {0} of memory: submit it with a larger --mem")]
     #[serde(rename = "out-of-memory")]
     OutOfMemory(Bytes),
     /// Ended by the runner, as its check of health failed for this reason.
+    #[error("ended, as it was not healthy: {0}")]
     Unhealthy(String),
     /// Failure to start, with the reason.
+    #[error("{0}")]
     NotStarted(String),
     /// Unknown: the runner ended before it recorded the outcome.
+    #[error("the process that looked after it was ended from outside")]
     Lost,
 }
 
@@ -232,22 +250,9 @@ impl CommandOutcome {
     }
 }
 
-impl fmt::Display for CommandOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exit(status) => write!(f, "exited with status {status}"),
-            Self::Signal(number) => match Signal::try_from(*number) {
-                Ok(signal) => write!(f, "ended by {signal}"),
-                Err(_) => write!(f, "ended by signal {number}"),
-            },
-            Self::OutOfMemory(limit) => {
-                write!(f, "it needed more than its {limit} of memory: submit it with a larger --mem")
-            }
-            Self::Unhealthy(why) => write!(f, "ended, as it was not healthy: {why}"),
-            Self::NotStarted(why) => f.write_str(why),
-            Self::Lost => f.write_str("the process that looked after it was ended from outside"),
-        }
-    }
+fn ended_by(signal: i32) -> String {
+    Signal::try_from(signal)
+        .map_or_else(|_| format!("ended by signal {signal}"), |name| format!("ended by {name}"))
 }
 
 impl fmt::Display for StatusLine {

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Now};
 use crate::error::JobsError;
 use crate::history::{Allocations, EntryName, slice_entry};
 use crate::paused::PausedMember;
-use crate::record::{JobRecord, MemberEnd, Run, StopReason};
+use crate::record::{JobRecord, MemberEnd, Run, StopReason, StoredMember};
 use crate::site::NodeUse;
 use crate::store::{Changes, SavedJob, SavedNode};
 
@@ -133,13 +133,23 @@ impl ControllerState {
         self.dirty.insert(id);
     }
 
+    /// Record of a member that was started at least once.
+    pub(crate) fn member(&self, id: MemberId) -> Option<&StoredMember> {
+        self.entries.get(&id.job)?.members.get(&id.index)
+    }
+
+    /// Has a supervised member stopped, or parked.
+    pub(crate) fn notify_leave(&self, member: MemberId) {
+        if let Some(supervised) = self.supervised.get(&member) {
+            supervised.leave.notify_one();
+        }
+    }
+
     /// Requests members to stop for this reason.
     pub(crate) fn request_stop(&mut self, members: &[MemberId], reason: &StopReason) {
         for member in members {
             self.give_reason(*member, reason.clone());
-            if let Some(supervised) = self.supervised.get(member) {
-                supervised.leave.notify_one();
-            }
+            self.notify_leave(*member);
         }
     }
 

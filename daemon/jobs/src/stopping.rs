@@ -4,30 +4,18 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, timeout_at};
-use tranche_domain::jobs::TerminationPolicy;
 use tranche_domain::slice::ProcessId;
 use tranche_shm::crash::point;
 
 use crate::controller::JobController;
 use crate::record::JobRecord;
-use crate::runner_protocol::signal_of;
+use crate::runner_protocol::signals;
 use crate::site::{JobCondition, JobSite, JobSlice};
 
 /// Time beyond the termination policy after which a runner is killed with its slice.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time before a later signal at which its preparation begins.
 const MOST_LEAD: Duration = Duration::from_secs(5);
-
-/// Signals that the runner sends to its command after a request to stop, each with its time after that.
-fn signals(policy: TerminationPolicy) -> Vec<(Duration, Signal)> {
-    let grace = policy.grace;
-    match policy.warning {
-        Some(warning) => {
-            vec![(Duration::ZERO, signal_of(warning)), (grace, Signal::SIGTERM), (grace * 2, Signal::SIGKILL)]
-        }
-        None => vec![(Duration::ZERO, Signal::SIGTERM), (grace, Signal::SIGKILL)],
-    }
-}
 
 /// Time before a later signal at which its preparation begins: a quarter of the grace, 5 s at most.
 fn lead(grace: Duration) -> Duration {
@@ -69,7 +57,7 @@ pub(crate) async fn stop_runner<S: JobSite>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tranche_domain::jobs::Warning;
+    use tranche_domain::jobs::{TerminationPolicy, Warning};
 
     #[test]
     fn each_signal_of_the_runner_is_prepared() {

@@ -220,7 +220,7 @@ impl Store {
     /// The account as it is now, whatever is saved later.
     pub(crate) fn uses(&self) -> Result<SavedUses, StoreError> {
         let transaction = self.with(|database| Ok(database.begin_read()?));
-        Ok(SavedUses::new(transaction.map_err(|cause| self.failed("read", cause))?))
+        Ok(SavedUses(transaction.map_err(|cause| self.failed("read", cause))?))
     }
 }
 

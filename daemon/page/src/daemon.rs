@@ -62,25 +62,28 @@ impl DaemonClient {
 
     /// State of the node now.
     pub(crate) async fn read(&mut self) -> Result<Reading, ReadError> {
-        let read = tokio::time::timeout(PATIENCE, self.try_read()).await;
-        let reading = read.unwrap_or(Err(ReadError::Silent));
-        if reading.is_err() {
-            self.clients = None;
-        }
-        reading
+        self.in_time(async |client| client.try_read().await).await
     }
 
     /// GPUs and slices of the node now, without jobs.
     pub(crate) async fn sample(&mut self) -> Result<NodeView, ReadError> {
-        let sample = async {
-            let (mut node, _) = self.clients().await?;
+        let sample = async |client: &mut Self| {
+            let (mut node, _) = client.clients().await?;
             Ok(node.snapshot(SnapshotRequest {}).await?.into_inner().try_into()?)
         };
-        let sampled = tokio::time::timeout(PATIENCE, sample).await.unwrap_or(Err(ReadError::Silent));
-        if sampled.is_err() {
+        self.in_time(sample).await
+    }
+
+    /// The answer to calls within their time limit; connects anew after a failure.
+    async fn in_time<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Self) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let answer = tokio::time::timeout(PATIENCE, call(self)).await.unwrap_or(Err(ReadError::Silent));
+        if answer.is_err() {
             self.clients = None;
         }
-        sampled
+        answer
     }
 
     async fn try_read(&mut self) -> Result<Reading, ReadError> {

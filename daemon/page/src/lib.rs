@@ -23,6 +23,7 @@ mod refresh;
 mod render;
 mod routes;
 #[cfg(test)]
+#[path = "tests/sample.rs"]
 mod sample;
 mod serve;
 mod time;

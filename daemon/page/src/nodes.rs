@@ -18,6 +18,16 @@ pub(crate) struct NodeState {
     pub(crate) failure: Option<String>,
 }
 
+impl NodeState {
+    /// Enters the result of an attempt. The overview stays when a later one fails.
+    pub(crate) fn enter(&mut self, read: Result<Overview, String>) {
+        match read {
+            Ok(overview) => *self = Self { last: Some((Arc::new(overview), Instant::now())), failure: None },
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+}
+
 /// Another node with its last known state.
 #[derive(Debug)]
 pub(crate) struct OtherNode {
@@ -43,13 +53,6 @@ impl OtherNode {
     /// Reads the node once; blocks for at most two seconds.
     pub(crate) fn read(&self) {
         let read = self.address.read::<Overview>();
-        let mut state = self.held();
-        match read {
-            Ok(overview) => {
-                *state =
-                    NodeState { last: Some((Arc::new(overview.bounded()), Instant::now())), failure: None }
-            }
-            Err(failure) => state.failure = Some(failure),
-        }
+        self.held().enter(read.map(Overview::bounded));
     }
 }

@@ -94,14 +94,11 @@ fn publish(
 ) {
     let mut keeping = held(keeping);
     let Keeping { day, names, own } = &mut *keeping;
-    match reading {
-        Ok(reading) => {
-            enter(day, &reading.node);
-            let overview = gather(&reading, day, names, now_unix_ms());
-            *own = NodeState { last: Some((Arc::new(overview), Instant::now())), failure: None };
-        }
-        Err(error) => own.failure = Some(error.to_string()),
-    }
+    let gathered = reading.map(|reading| {
+        enter(day, &reading.node);
+        gather(&reading, day, names, now_unix_ms())
+    });
+    own.enter(gathered.map_err(|error| error.to_string()));
     let json = match (&own.last, &own.failure) {
         (Some((overview, _)), None) => serde_json::to_string(&**overview).map_err(|error| error.to_string()),
         (_, failure) => Err(failure.clone().unwrap_or_default()),

@@ -14,7 +14,7 @@ use tranche_domain::units::{Bytes, Permille};
 use tranche_exposition::Address;
 
 use super::settings::{Config, IgnoredXids};
-use crate::layout::{Division, Layout, LayoutScope, Model};
+use crate::layout::{Division, Layout, LayoutScope};
 use crate::profile::{Profile, ProfileName};
 
 /// Default time for which a failed GPU has to be healthy before its devices are.
@@ -199,7 +199,7 @@ fn layout(table: LayoutTable) -> Result<Layout, String> {
     let of = match (table.gpu, table.model) {
         (Some(_), Some(_)) => return Err("a layout is for a `gpu` or a `model`, not for both".into()),
         (Some(given), None) => LayoutScope::Gpu(gpu(given)?),
-        (None, Some(model)) => LayoutScope::Model(Model(model)),
+        (None, Some(model)) => LayoutScope::Model(model),
         (None, None) => LayoutScope::Any,
     };
     let names = table.profiles.iter().map(|name| name.parse().map_err(|bad| format!("{bad}")));

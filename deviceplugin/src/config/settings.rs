@@ -8,7 +8,7 @@ use tranche_domain::fault::Xid;
 use tranche_domain::id::{GpuSelector, GpuUuid};
 use tranche_exposition::Address;
 
-use crate::layout::{Division, Layout, LayoutScope, Model};
+use crate::layout::{Division, Layout, LayoutScope};
 use crate::profile::{Profile, ProfileName};
 
 /// Configuration, checked as far as possible without the GPUs.
@@ -93,7 +93,7 @@ impl Config {
         let that = |scope: LayoutScope| layouts.iter().find(move |layout| layout.of == scope);
         that(LayoutScope::Gpu(GpuSelector::Uuid(uuid)))
             .or_else(|| that(LayoutScope::Gpu(GpuSelector::Index(index))))
-            .or_else(|| that(LayoutScope::Model(Model(model.to_owned()))))
+            .or_else(|| that(LayoutScope::Model(model.to_owned())))
             .or_else(|| that(LayoutScope::Any))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use tranche_domain::compute::{Latency, Priority};
-use tranche_domain::jobs::{Cpus, IdlePolicy, JobName, MilliGpus, Warning};
+use tranche_domain::jobs::{Affinity, Cpus, IdlePolicy, JobName, MilliGpus, ReportKey, Warning};
 use tranche_domain::request::Share;
 use tranche_domain::units::{Bytes, Permille};
 
@@ -61,10 +61,10 @@ pub struct ProjectSettings {
     pub weight: Option<MilliGpus>,
     /// GPUs for its training jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
-    pub training_gpus: Option<Gpus>,
+    pub training_gpus: Option<Affinity>,
     /// GPUs for its interactive jobs, such as 0,1; any: all
     #[arg(long, value_name = "GPU,...", value_parser = gpus)]
-    pub interactive_gpus: Option<Gpus>,
+    pub interactive_gpus: Option<Affinity>,
     /// Maximum runtime of an interactive job, such as 8h; 0s: unlimited
     #[arg(long, value_name = "DURATION", value_parser = quantity::project_limit)]
     pub interactive_limit: Option<Duration>,
@@ -72,8 +72,8 @@ pub struct ProjectSettings {
     #[arg(long, value_name = "DURATION", value_parser = quantity::project_limit)]
     pub idle_limit: Option<Duration>,
     /// Consequence for its jobs and slices that do not use their GPUs
-    #[arg(long = "idle", value_enum, value_name = "POLICY")]
-    pub idle_policy: Option<IdleChoice>,
+    #[arg(long = "idle", value_name = "POLICY", value_parser = quantity::choice(&IDLE_POLICIES))]
+    pub idle_policy: Option<IdlePolicy>,
     /// Users who may submit jobs to the project and see them, by name or uid
     #[arg(long = "add-member", visible_alias = "member", value_name = "USER", value_delimiter = ',')]
     pub add: Vec<String>,
@@ -89,41 +89,20 @@ pub struct ProjectSettings {
 }
 
 /// Consequence for what has used no GPU time for `idle_after_s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum IdleChoice {
-    /// They are named in lists, metrics and events
-    Report,
-    /// A note for the operator as well
-    Alert,
-    /// They are preempted before others
-    PreemptFirst,
-    /// Jobs fail, and slices are ended
-    End,
-}
-
-impl From<IdleChoice> for IdlePolicy {
-    fn from(choice: IdleChoice) -> Self {
-        match choice {
-            IdleChoice::Report => Self::Report,
-            IdleChoice::Alert => Self::Alert,
-            IdleChoice::PreemptFirst => Self::PreemptFirst,
-            IdleChoice::End => Self::End,
-        }
-    }
-}
+const IDLE_POLICIES: [(&str, &str, IdlePolicy); 4] = [
+    ("report", "They are named in lists, metrics and events", IdlePolicy::Report),
+    ("alert", "A note for the operator as well", IdlePolicy::Alert),
+    ("preempt-first", "They are preempted before others", IdlePolicy::PreemptFirst),
+    ("end", "Jobs fail, and slices are ended", IdlePolicy::End),
+];
 
 /// Indices of GPUs; empty permits all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpus(pub Vec<u32>);
-
-fn gpus(text: &str) -> Result<Gpus, String> {
+fn gpus(text: &str) -> Result<Affinity, String> {
     if text == "any" {
-        return Ok(Gpus(Vec::new()));
+        return Ok(Affinity::new());
     }
-    let indices: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
-    indices
-        .map(Gpus)
-        .map_err(|_| format!("{text:?} is no list of GPUs: write their indices, such as 0,1, or any"))
+    let indices: Result<Affinity, _> = text.split(',').map(str::parse).collect();
+    indices.map_err(|_| format!("{text:?} is no list of GPUs: write their indices, such as 0,1, or any"))
 }
 
 /// `tranche submit`.
@@ -320,8 +299,8 @@ pub struct HistoryArgs {
 #[command(group = ArgGroup::new("form").args(["csv", "svg", "json"]))]
 pub struct ReportArgs {
     /// Group by project, user, job or GPU; the column Use is time used in percent of that held
-    #[arg(long, value_enum, default_value_t = ReportBy::Project)]
-    pub by: ReportBy,
+    #[arg(long, value_parser = quantity::choice(&GROUPINGS), default_value = "project")]
+    pub by: ReportKey,
     /// Time until now, such as 12h or 30d; whole hours are included
     #[arg(long, value_name = "DURATION", value_parser = quantity::time, default_value = "30d")]
     pub since: Duration,
@@ -340,17 +319,12 @@ pub struct ReportArgs {
 }
 
 /// Grouping of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportBy {
-    /// One row for each project
-    Project,
-    /// One row for each user
-    User,
-    /// One row for each job, slice without a job, and pod
-    Job,
-    /// One row for each GPU
-    Gpu,
-}
+const GROUPINGS: [(&str, &str, ReportKey); 4] = [
+    ("project", "One row for each project", ReportKey::Project),
+    ("user", "One row for each user", ReportKey::User),
+    ("job", "One row for each job, slice without a job, and pod", ReportKey::Job),
+    ("gpu", "One row for each GPU", ReportKey::Gpu),
+];
 
 /// Grouping of GPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,12 +4,24 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tranche_domain::compute::{BadLatency, Latency, Priority};
 use tranche_domain::id::{BadUuid, GpuSelector};
 use tranche_domain::jobs::time_limit;
 use tranche_domain::park::IdleTime;
 use tranche_domain::request::{BadShare, Fraction, Share};
 use tranche_domain::units::{Bytes, Permille};
+
+/// One of several words, each with its help and its value.
+pub(super) fn choice<T: Copy + Send + Sync>(
+    words: &'static [(&'static str, &'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let known = words.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(known).map(|given| {
+        let chosen = words.iter().find(|(word, ..)| *word == given);
+        chosen.map(|(.., value)| *value).expect("the parser knows these words alone")
+    })
+}
 
 /// Memory: `16Gi`, `16GiB`, `16G`, `512M`, or bytes. At least 1 MiB.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tranche_domain::compute::{GangName, Latency, Priority};
 use tranche_domain::id::{GpuSelector, SliceName};
 use tranche_domain::jobs::ProjectName;
@@ -12,8 +12,15 @@ use tranche_domain::units::{Bytes, Permille};
 
 use super::quantity;
 
+/// Use of compute beyond the request of a slice.
+const MODES: [(&str, &str, ComputeMode); 3] = [
+    ("fair", "At least the request, plus a share of idle time, up to the limit", ComputeMode::Fair),
+    ("strict", "The request and never more", ComputeMode::Strict),
+    ("best-effort", "No request: idle time only", ComputeMode::BestEffort),
+];
+
 /// Size, place and bounds of a slice.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct SizeArgs {
     /// Part of one GPU, such as 0.5, 50% or 1/2, or whole GPUs, such as 2
     #[arg(short = 'g', long = "gpus", value_name = "SHARE", allow_negative_numbers = true, value_parser = quantity::share)]
@@ -40,8 +47,8 @@ pub struct SizeArgs {
     #[arg(long, short, value_name = "PROJECT")]
     pub project: Option<ProjectName>,
     /// Use of compute beyond the request
-    #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Fair)]
-    pub mode: Mode,
+    #[arg(long = "compute-mode", alias = "mode", value_name = "MODE", value_parser = quantity::choice(&MODES), default_value_t)]
+    pub mode: ComputeMode,
     /// GPU to use, an index or a UUID; with several, such as 0,3, the slice has its part of each
     #[arg(long, value_name = "GPU", value_delimiter = ',', value_parser = quantity::gpu)]
     pub gpu: Vec<GpuSelector>,
@@ -57,25 +64,6 @@ pub struct SizeArgs {
 }
 
 impl SizeArgs {
-    /// The size of an existing slice: none is given.
-    pub const fn of_another() -> Self {
-        Self {
-            share: None,
-            memory: None,
-            compute: None,
-            limit: None,
-            priority: Priority::DEFAULT,
-            latency: None,
-            gang: None,
-            project: None,
-            mode: Mode::Fair,
-            gpu: Vec::new(),
-            park_idle: None,
-            rotate: false,
-            wait: None,
-        }
-    }
-
     /// Request for a slice of this size that is not ephemeral. Memory alone is a share of its own.
     pub fn request(&self, name: Option<SliceName>) -> SliceRequest {
         let (share, memory) = match (self.share, self.memory) {
@@ -88,7 +76,7 @@ impl SizeArgs {
             memory,
             compute: self.compute,
             limit: self.limit,
-            mode: self.mode.into(),
+            mode: self.mode,
             priority: self.priority,
             latency: self.latency,
             gang: self.gang.clone(),
@@ -97,27 +85,6 @@ impl SizeArgs {
             park_idle: self.park_idle,
             rotates: self.rotate,
             ..SliceRequest::of(share)
-        }
-    }
-}
-
-/// Use of compute beyond the request of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// At least the request, plus a share of idle time, up to the limit
-    Fair,
-    /// The request and never more
-    Strict,
-    /// No request: idle time only
-    BestEffort,
-}
-
-impl From<Mode> for ComputeMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Fair => Self::Fair,
-            Mode::Strict => Self::Strict,
-            Mode::BestEffort => Self::BestEffort,
         }
     }
 }

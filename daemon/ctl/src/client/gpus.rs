@@ -10,28 +10,6 @@ use tranche_rpc::v1;
 use super::{Daemon, call};
 use crate::errors::Failure;
 
-/// Parameters of a drain.
-#[derive(Clone, Debug)]
-pub struct DrainTerms {
-    /// Reason for the cordon, shown to users.
-    pub reason: Option<Reason>,
-    /// True to park slices that can be, before anything else.
-    pub park: bool,
-    /// Time for slices and processes to end by themselves; `None` is unlimited.
-    pub timeout: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL; `None` kills nothing.
-    pub grace: Option<Duration>,
-}
-
-/// Result of a drain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// Slices that were parked.
-    pub parked: Vec<String>,
-    /// Slices that were deleted by force.
-    pub deleted: Vec<String>,
-}
-
 impl Daemon {
     /// Cordons GPUs, and returns them with reason and time.
     pub fn cordon(&mut self, gpus: &[GpuSelector], reason: Option<Reason>) -> Result<Vec<Cordoned>, Failure> {
@@ -46,30 +24,22 @@ impl Daemon {
     }
 
     /// Cordons GPUs and waits until they are empty; passes the remaining slices to `hear` on each change.
+    /// Returns the last message, with the slices that were parked and deleted.
     pub fn drain(
         &mut self,
-        gpus: &[GpuSelector],
-        terms: DrainTerms,
+        request: v1::DrainGpusRequest,
         mut hear: impl FnMut(&[RemainingView]),
-    ) -> Result<Drained, Failure> {
-        let message = v1::DrainGpusRequest {
-            gpus: texts(gpus),
-            reason: terms.reason.map(String::from),
-            timeout_ms: terms.timeout.map(millis),
-            delete_slices: terms.grace.is_some(),
-            grace_ms: terms.grace.map(millis).unwrap_or_default(),
-            park: terms.park,
-        };
-        let mut told = call!(self, self.node.clone(), drain_gpus, message)?;
-        let mut drained = Drained::default();
+    ) -> Result<v1::DrainProgress, Failure> {
+        let mut told = call!(self, self.node.clone(), drain_gpus, request)?;
+        let mut last = v1::DrainProgress::default();
         self.each(&mut told, Duration::MAX, |progress| {
-            (drained.parked, drained.deleted) = (progress.parked, progress.deleted);
+            last.clone_from(&progress);
             let remaining: Result<Vec<_>, _> =
                 progress.remaining.into_iter().map(TryInto::try_into).collect();
             hear(&remaining?);
             Ok(std::ops::ControlFlow::Continue(()))
         })?;
-        Ok(drained)
+        Ok(last)
     }
 }
 
@@ -79,8 +49,4 @@ fn read(view: v1::CordonsView) -> Result<Vec<Cordoned>, Failure> {
 
 fn texts(gpus: &[GpuSelector]) -> Vec<String> {
     gpus.iter().map(ToString::to_string).collect()
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -37,9 +37,8 @@ impl Daemon {
 
     /// Deletes a project that has no jobs.
     pub fn delete_project(&mut self, name: &ProjectName) -> Result<(), Failure> {
-        let (mut jobs, name) = (self.jobs_client()?, name.to_string());
-        let message = v1::DeleteProjectRequest { name };
-        self.ask(PATIENCE, async move { jobs.delete_project(message).await }).map(drop)
+        let message = v1::DeleteProjectRequest { name: name.to_string() };
+        call!(self, self.jobs_client()?, delete_project, message).map(drop)
     }
 
     /// Submits a job, and returns its state in the queue.

@@ -3,7 +3,7 @@
 //! Law: a request is carried out once. Before it is repeated, the state of the node shows whether it was.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
 use tranche_domain::id::SliceName;
@@ -13,6 +13,7 @@ use tranche_domain::view::SliceView;
 use super::Daemon;
 use super::reconnection::Reconnection;
 use crate::errors::Failure;
+use crate::when;
 
 /// A creation that may have been carried out.
 struct Creation<'a> {
@@ -32,42 +33,37 @@ impl Daemon {
         if wait.is_zero() {
             return self.create(request, wait);
         }
-        let mut reconnection = Reconnection::new(&self.socket);
         let creation = Creation::begin(self, request)?;
-        let (begun, mut left) = (Instant::now(), wait);
-        loop {
-            match self.create(request, left) {
-                Err(failure) if failure.is_of_connection() && !left.is_zero() => {
-                    *self = reconnection.after(failure)?;
-                    left = wait.saturating_sub(begun.elapsed());
-                    if let Some(slice) = creation.outcome(self.snapshot()?.slices)? {
-                        return Ok(slice);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
+        let create = |daemon: &mut Self, left| daemon.create(request, left);
+        self.patiently(wait, create, |slices| creation.outcome(slices))
     }
 
     /// Brings a parked slice back, waiting up to `wait` for room, also while the daemon is restarted.
     pub fn unpark_patiently(&mut self, name: &SliceName, wait: Duration) -> Result<SliceView, Failure> {
-        if wait.is_zero() {
-            return self.unpark(name, wait);
-        }
+        let is_back = |slice: &SliceView| slice.name == *name && slice.parked.is_none();
+        let unpark = |daemon: &mut Self, left| daemon.unpark(name, left);
+        self.patiently(wait, unpark, |slices| Ok(slices.into_iter().find(is_back)))
+    }
+
+    /// Makes a request, and repeats it after a restart of the daemon unless `outcome` finds it carried out.
+    fn patiently(
+        &mut self,
+        wait: Duration,
+        request: impl Fn(&mut Self, Duration) -> Result<SliceView, Failure>,
+        outcome: impl Fn(Vec<SliceView>) -> Result<Option<SliceView>, Failure>,
+    ) -> Result<SliceView, Failure> {
         let mut reconnection = Reconnection::new(&self.socket);
         let (begun, mut left) = (Instant::now(), wait);
         loop {
-            match self.unpark(name, left) {
+            match request(self, left) {
                 Err(failure) if failure.is_of_connection() && !left.is_zero() => {
                     *self = reconnection.after(failure)?;
                     left = wait.saturating_sub(begun.elapsed());
-                    let slices = self.snapshot()?.slices;
-                    let is_back = |slice: &SliceView| slice.name == *name && slice.parked.is_none();
-                    if let Some(slice) = slices.into_iter().find(is_back) {
+                    if let Some(slice) = outcome(self.snapshot()?.slices)? {
                         return Ok(slice);
                     }
                 }
-                outcome => return outcome,
+                answer => return answer,
             }
         }
     }
@@ -79,9 +75,7 @@ impl<'a> Creation<'a> {
             Some(_) => BTreeSet::new(),
             None => daemon.snapshot()?.slices.into_iter().map(|slice| slice.name).collect(),
         };
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let begun_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Ok(Self { request, begun_unix_ms, before })
+        Ok(Self { request, begun_unix_ms: when::now_unix_ms(), before })
     }
 
     /// The slice, if the request was carried out; an error if that is not known.
@@ -112,7 +106,7 @@ mod tests {
     #[test]
     fn creation_that_was_carried_out_is_recognised() {
         let own = SliceView { owner_uid: geteuid().as_raw(), ..sample::node().slices[0].clone() };
-        let size = SizeArgs { share: Some(own.share), ..SizeArgs::of_another() };
+        let size = SizeArgs { share: Some(own.share), ..SizeArgs::default() };
         let request = |name: Option<SliceName>| size.request(name);
         let named = request(Some(own.name.clone()));
         assert_eq!(creation(&named).outcome(vec![own.clone()]).unwrap(), Some(own.clone()));

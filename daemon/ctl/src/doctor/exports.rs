@@ -20,28 +20,16 @@ const LIBRARIES: [(&str, &str); 2] = [
     ("libnvidia-ml.so.1", "/run/tranche/driver/libnvidia-ml-real.so.1"),
 ];
 
-/// Multiarch folder of this architecture on Debian and derivatives.
-#[cfg(target_arch = "aarch64")]
-macro_rules! of_machine {
-    ($within:literal) => {
-        concat!($within, "aarch64-linux-gnu")
-    };
-}
-#[cfg(not(target_arch = "aarch64"))]
-macro_rules! of_machine {
-    ($within:literal) => {
-        concat!($within, "x86_64-linux-gnu")
-    };
-}
-
 /// Fallback paths of drivers, if the loader's cache has none.
+///
+/// Braces stand for Debian's name of the machine.
 const PLACES: [&str; 7] = [
-    of_machine!("/usr/lib/"),
+    "/usr/lib/{}",
     "/usr/lib64",
     "/usr/lib",
-    of_machine!("/lib/"),
+    "/lib/{}",
     "/lib64",
-    of_machine!("/run/nvidia/driver/usr/lib/"),
+    "/run/nvidia/driver/usr/lib/{}",
     "/usr/lib/wsl/lib",
 ];
 
@@ -49,10 +37,10 @@ const PLACES: [&str; 7] = [
 pub(super) fn installed() -> Vec<Exports> {
     let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&named).filter(|folder| folder.is_absolute()).collect();
-    let cache = cache();
+    let (cache, machine) = (cache(), format!("{}-linux-gnu", env::consts::ARCH));
     let found = LIBRARIES.into_iter().filter_map(|(soname, alias)| {
         let cached = cached(&cache, soname);
-        let usual = PLACES.map(|place| Path::new(place).join(soname));
+        let usual = PLACES.map(|place| Path::new(&place.replace("{}", &machine)).join(soname));
         let named = folders.iter().map(|folder| folder.join(soname));
         named.chain([alias.into()]).chain(cached).chain(usual).find_map(|path| read(soname, path))
     });

@@ -44,7 +44,7 @@ fn page(command: &Command, parent: Option<&Command>) -> Result<Vec<u8>> {
         man.render_subcommands_section(&mut text)?;
     }
     let mut roff = Roff::new();
-    show_examples(&mut roff, examples(name(command)));
+    show_examples(&mut roff, &examples(name(command)));
     roff.control("SH", ["EXIT STATUS"]).text([roman(exit_status(name(command)))]);
     see_also(&mut roff, command, parent);
     roff.to_writer(&mut text)?;

@@ -22,13 +22,11 @@ pub(super) fn of_job(asked: &[String], clean: bool) -> Result<Vec<(String, Strin
         // Values that are not UTF-8, mostly exported shell functions, are left out.
         Some((name.into_string().ok()?, value.into_string().ok()?))
     });
-    let wanted = |name: &str| !is_ours(name) && (!clean || FEW.contains(&name));
-    let mut variables: Vec<_> = inherited.filter(|(name, _)| wanted(name)).collect();
-    for (name, value) in named(asked)? {
-        variables.retain(|(known, _)| *known != name);
-        variables.push((name, value));
-    }
-    Ok(variables)
+    let asked = named(asked)?;
+    let is_asked = |name: &str| asked.iter().any(|(known, _)| known == name);
+    let wanted = |name: &str| !is_ours(name) && !is_asked(name) && (!clean || FEW.contains(&name));
+    let kept: Vec<_> = inherited.filter(|(name, _)| wanted(name)).collect();
+    Ok(kept.into_iter().chain(asked).collect())
 }
 
 /// The requested variables alone, each once.

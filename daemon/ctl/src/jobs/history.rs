@@ -6,7 +6,6 @@ mod step;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tranche_domain::jobs::MilliGpus;
 use tranche_rpc::v1::HistoryPoint;
@@ -22,9 +21,8 @@ use step::Step;
 
 /// Prints the history in the requested form.
 pub fn history(args: &HistoryArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
-    let now = unix_ms(SystemTime::now());
-    let since =
-        args.since.map_or(0, |since| now.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(now)));
+    let now = when::now_unix_ms();
+    let since = args.since.map_or(0, |since| now.saturating_sub(when::millis(since)));
     let all = steps(Daemon::connect(socket)?.history(0)?, args.by);
     let steps = from(all, since);
     match () {
@@ -38,10 +36,6 @@ pub fn history(args: &HistoryArgs, clock: Clock, socket: &Path) -> Result<(), Fa
             out::page(&page)
         }
     }
-}
-
-fn unix_ms(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Sums of the jobs' points by group.

@@ -28,11 +28,7 @@ const COLUMNS: [Column; 14] = [
 ];
 
 /// Jobs as a list.
-pub(super) fn of(jobs: Vec<JobView>) -> Listing<JobView> {
-    named(jobs, &Names::default(), SystemTime::now())
-}
-
-fn named(jobs: Vec<JobView>, names: &Names, now: SystemTime) -> Listing<JobView> {
+pub(super) fn of(jobs: Vec<JobView>, names: &Names, now: SystemTime) -> Listing<JobView> {
     let entry = |job: JobView| Entry {
         name: job.name.to_string(),
         cells: cells(&job, names, now),
@@ -132,11 +128,15 @@ mod tests {
     use crate::sample;
     use crate::terminal::Canvas;
 
+    fn listed(jobs: Vec<JobView>) -> Listing<JobView> {
+        of(jobs, &Names::default(), SystemTime::now())
+    }
+
     #[test]
     fn interactive_job_shows_its_address() {
         let url = Some("http://host:8888/?token=x".into());
         let job = JobView { state: JobState::Running, url, ..sample::job("a", "jupyter") };
-        let page = of(vec![job]).page(Canvas::PLAIN);
+        let page = listed(vec![job]).page(Canvas::PLAIN);
         for part in ["jupyter", "Running", "training", "0.5", "http://host:8888/?token=x"] {
             assert!(page.text().contains(part), "{part} is missing from\n{}", page.text());
         }
@@ -149,7 +149,7 @@ mod tests {
         let found = |state: &str| {
             let condition = Condition { key: STATE.into(), value: state.into() };
             let args = ListingArgs { filter: vec![condition], ..ListingArgs::default() };
-            let listing = of(vec![failed.clone(), late.clone()]).selected(&args).unwrap();
+            let listing = listed(vec![failed.clone(), late.clone()]).selected(&args).unwrap();
             listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
         };
         assert_eq!(found("failed"), ["broken", "late"]);
@@ -166,7 +166,7 @@ mod tests {
             host_memory: Some(Bytes::mib(8192)),
             ..sample::job("a", "train")
         };
-        let page = of(vec![job]).page(Canvas::PLAIN);
+        let page = listed(vec![job]).page(Canvas::PLAIN);
         assert!(
             page.text().contains("|  0.5 | 12288 MiB |    30 % |  2.5 |    8192 MiB |"),
             "{}",
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn jobs_fit_the_terminal() {
         let names = [(1000, "ann".to_owned()), (1001, "bartholomew".to_owned())].into_iter().collect();
-        let listing = named(sample::jobs(), &names, when::at(1_767_323_090_000));
+        let listing = of(sample::jobs(), &names, when::at(1_767_323_090_000));
         for (width, golden) in [
             (80, include_str!("golden/list-80.txt")),
             (120, include_str!("golden/list-120.txt")),

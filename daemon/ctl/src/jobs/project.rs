@@ -15,7 +15,7 @@ use crate::cli::{OutputArgs, ProjectArgs, ProjectCommand, ProjectSettings};
 use crate::client::Daemon;
 use crate::errors::{self, Failure};
 use crate::out;
-use crate::users::user;
+use crate::users::{Names, user};
 
 /// Carries out a command.
 pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub fn project(command: ProjectCommand, socket: &Path) -> Result<(), Failure> {
             let (output, wish) = (settings.output, wish(settings)?);
             report("updated", &daemon.update_project(wish)?, output)
         }
-        ProjectCommand::List(args) => projects::of(daemon.projects()?).print(&args),
+        ProjectCommand::List(args) => projects::of(daemon.projects()?, &Names::default()).print(&args),
         ProjectCommand::Show(args) => report("project", &find(&mut daemon, &args.name)?, args.output),
         ProjectCommand::Delete(args) => {
             daemon.delete_project(&args.name)?;
@@ -47,11 +47,11 @@ fn wish(settings: ProjectSettings) -> Result<ProjectWish, Failure> {
     let change = ProjectChange {
         quota: settings.quota,
         weight: settings.weight,
-        training_gpus: settings.training_gpus.map(|gpus| gpus.0.into_iter().collect()),
-        interactive_gpus: settings.interactive_gpus.map(|gpus| gpus.0.into_iter().collect()),
+        training_gpus: settings.training_gpus,
+        interactive_gpus: settings.interactive_gpus,
         interactive_limit: settings.interactive_limit,
         idle_limit: settings.idle_limit,
-        idle_policy: settings.idle_policy.map(Into::into),
+        idle_policy: settings.idle_policy,
         add: users(&settings.add)?,
         remove: users(&settings.remove)?,
     };

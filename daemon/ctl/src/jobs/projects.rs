@@ -18,11 +18,7 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// The projects with quota, use and queue.
-pub(super) fn of(projects: Vec<ProjectView>) -> Listing<ProjectView> {
-    named(projects, &Names::default())
-}
-
-fn named(projects: Vec<ProjectView>, names: &Names) -> Listing<ProjectView> {
+pub(super) fn of(projects: Vec<ProjectView>, names: &Names) -> Listing<ProjectView> {
     let entry = |view: ProjectView| {
         let (name, members) = (view.project.name.to_string(), &view.project.members);
         let users: Vec<String> = members.iter().map(|uid| names.of(*uid)).collect();
@@ -68,7 +64,7 @@ mod tests {
         let project = Project::new("default".parse().unwrap(), MilliGpus::ONE);
         let (allocated, idle) = (MilliGpus::ONE, MilliGpus::ZERO);
         let view = ProjectView { project, implicit: true, allocated, idle, running: 0, queued: 0 };
-        let page = of(vec![view]).page(Canvas::PLAIN);
+        let page = of(vec![view], &Names::default()).page(Canvas::PLAIN);
         assert!(page.text().contains("users in no project"), "{}", page.text());
     }
 
@@ -86,7 +82,7 @@ mod tests {
             running: 3,
             queued: 1,
         };
-        let listing = named(vec![project("vision", 500, 9), project("speech-recognition", 0, 0)], &names);
+        let listing = of(vec![project("vision", 500, 9), project("speech-recognition", 0, 0)], &names);
         for (width, golden) in [
             (80, include_str!("golden/projects-80.txt")),
             (120, include_str!("golden/projects-120.txt")),

@@ -7,15 +7,16 @@ mod table;
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
-use tranche_domain::jobs::{Report, ReportKey, ReportQuery, ReportRow};
+use tranche_domain::jobs::{Report, ReportQuery, ReportRow};
 
-use crate::cli::{ReportArgs, ReportBy};
+use crate::cli::ReportArgs;
 use crate::client::Daemon;
 use crate::errors::Failure;
 use crate::out;
+use crate::table::quoted;
 use crate::terminal::Canvas;
 use crate::users::user;
 use crate::when::{self, Clock};
@@ -29,13 +30,13 @@ const HOURLY: Duration = Duration::from_hours(48);
 
 /// Prints the report in the requested form.
 pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Failure> {
-    let now = unix_ms(SystemTime::now());
+    let now = when::now_unix_ms();
     let chart_step = if args.since > HOURLY { DAY } else { 1 };
     let step_hours = args.step.unwrap_or(if args.svg { chart_step } else { 0 });
     let query = ReportQuery {
-        since_unix_ms: now.saturating_sub(u64::try_from(args.since.as_millis()).unwrap_or(now)),
+        since_unix_ms: now.saturating_sub(when::millis(args.since)),
         until_unix_ms: now,
-        by: key(args.by),
+        by: args.by,
         step_hours,
     };
     let mut daemon = Daemon::connect(socket)?;
@@ -53,19 +54,6 @@ pub fn report(args: &ReportArgs, clock: Clock, socket: &Path) -> Result<(), Fail
     report.rows.sort_by_key(|row| (row.from_unix_ms, std::cmp::Reverse(row.allocated_milligpu_ms)));
     let table = ReportTable { by: args.by, has_periods: step_hours > 0, labels: &labels, clock };
     out::page(&table.page(&report, Canvas::of_stdout()))
-}
-
-fn key(by: ReportBy) -> ReportKey {
-    match by {
-        ReportBy::Project => ReportKey::Project,
-        ReportBy::User => ReportKey::User,
-        ReportBy::Job => ReportKey::Job,
-        ReportBy::Gpu => ReportKey::Gpu,
-    }
-}
-
-fn unix_ms(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Values in seconds, exact to the millisecond and thousandth of a GPU, with times in UTC.
@@ -94,14 +82,6 @@ fn csv(report: &Report, labels: &Labels) -> String {
         );
     }
     text
-}
-
-/// A value of a CSV file.
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.into(),
-    }
 }
 
 /// A report with names of users, for JSON.

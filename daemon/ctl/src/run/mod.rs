@@ -14,7 +14,7 @@ use std::env;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -27,6 +27,7 @@ use crate::cli::RunArgs;
 use crate::client::{Daemon, SLICE_SOCKET, slice_of};
 use crate::errors::Failure;
 use crate::room;
+use crate::when;
 
 use error::RunError;
 
@@ -55,13 +56,13 @@ pub fn run_with(
             cause,
         })?,
     }
-    let begun = SystemTime::now();
+    let begun_unix_ms = when::now_unix_ms();
     let entered = enter(args, socket)?;
     shim::check(&entered.preload_path)?;
     let environment = environment::within(environment, &entered);
     let report_preemption = || {
         if let Some(slice) = slice_of(Path::new(&entered.socket_path))
-            && let Some(reason) = preemption(socket, &slice, begun)
+            && let Some(reason) = preemption(socket, &slice, begun_unix_ms)
         {
             eprintln!("tranche run: slice {slice} ends: {}", crate::out::visible_lines(&reason));
         }
@@ -69,12 +70,11 @@ pub fn run_with(
     Ok(supervision::supervise(&args.command, &environment, report_preemption)?)
 }
 
-/// Reason of a preemption of the slice since `begun`, if there was one.
-fn preemption(socket: &Path, slice: &SliceName, begun: SystemTime) -> Option<String> {
-    let begun_ms = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+/// Reason of a preemption of the slice since that time, if there was one.
+fn preemption(socket: &Path, slice: &SliceName, begun_unix_ms: u64) -> Option<String> {
     let mut reason = None;
-    let seen = Daemon::connect(socket).ok()?.events(Some(slice), false, |event| {
-        if event.kind == EventKind::SlicePreempted && u128::from(event.time_unix_ms) >= begun_ms {
+    let seen = Daemon::connect(socket).ok()?.events(0, Some(slice), false, |event| {
+        if event.kind == EventKind::SlicePreempted && event.time_unix_ms >= begun_unix_ms {
             reason = Some(event.evidence);
         }
         Ok(ControlFlow::Continue(()))

@@ -4,6 +4,7 @@ use tranche_domain::view::NodeView;
 
 use super::parts::by_gpu;
 use crate::cli::Format;
+use crate::table::quoted;
 
 mod field;
 mod fields;
@@ -96,11 +97,7 @@ fn chosen<V>(
 
 /// Values with nvidia-smi's separator; a value that contains the separator is quoted.
 fn line(values: impl Iterator<Item = String>) -> String {
-    let quoted = |value: String| match value.contains([',', '"']) {
-        true => format!("\"{}\"", value.replace('"', "\"\"")),
-        false => value,
-    };
-    let values: Vec<_> = values.map(quoted).collect();
+    let values: Vec<_> = values.map(|value| quoted(&value)).collect();
     values.join(", ") + "\n"
 }
 

@@ -1,6 +1,5 @@
 //! The connection to the daemon, by which scenes are obtained and changes carried out.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use super::deed::Deed;
 use super::scene::Scene;
 use crate::client::Daemon;
 use crate::errors::Failure;
-use crate::users::user;
+use crate::users::Names;
 
 /// Result of a look or of a change.
 #[derive(Debug)]
@@ -35,13 +34,13 @@ pub(super) struct Feed {
     socket: PathBuf,
     daemon: Option<Daemon>,
     /// Names by uid, looked up once.
-    names: BTreeMap<u32, String>,
+    names: Names,
 }
 
 impl Feed {
     /// A feed that is not yet connected.
-    pub(super) const fn new(socket: PathBuf) -> Self {
-        Self { socket, daemon: None, names: BTreeMap::new() }
+    pub(super) fn new(socket: PathBuf) -> Self {
+        Self { socket, daemon: None, names: Names::default() }
     }
 
     /// Passes on a scene at each interval and after each change, until one of the channels is closed.
@@ -70,10 +69,7 @@ impl Feed {
 
     /// The node as it is now. A connection that fails is made again by the next call.
     pub(super) fn look(&mut self) -> Result<Scene, Failure> {
-        let mut daemon = match self.daemon.take() {
-            Some(daemon) => daemon,
-            None => Daemon::connect(&self.socket)?,
-        };
+        let mut daemon = self.daemon.take().map_or_else(|| Daemon::connect(&self.socket), Ok)?;
         let node = daemon.snapshot()?;
         let jobs = match daemon.jobs(None, None) {
             // A daemon without jobs, or one that lists none to this user.
@@ -82,9 +78,7 @@ impl Feed {
         };
         self.daemon = Some(daemon);
         let requesters = node.waiting.iter().filter_map(requester).collect();
-        let names = &mut self.names;
-        let name = |uid| names.entry(uid).or_insert_with(|| user(uid)).clone();
-        Ok(Scene::new(node, jobs, requesters, name))
+        Ok(Scene::new(node, jobs, requesters, |uid| self.names.of(uid)))
     }
 
     fn carry_out(&mut self, deed: &Deed) -> Answer {

@@ -11,8 +11,6 @@ mod keys;
 mod others;
 mod queue;
 mod rows;
-#[cfg(test)]
-mod sample;
 mod scene;
 mod session;
 mod sheet;
@@ -27,7 +25,6 @@ use std::env;
 use std::fs;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::ZonedDateTime;
 use nix::unistd::Uid;
@@ -38,6 +35,7 @@ use ratatui::layout::Rect;
 use crate::cli::TopArgs;
 use crate::errors::Failure;
 use crate::out;
+use crate::when;
 use feed::Feed;
 use frame::{Moment, frame};
 use others::NodeLine;
@@ -97,7 +95,5 @@ fn host() -> String {
 }
 
 fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    Moment { unix_ms, clock: ZonedDateTime::now().strftime("%H:%M:%S").to_string() }
+    Moment { unix_ms: when::now_unix_ms(), clock: ZonedDateTime::now().strftime("%H:%M:%S").to_string() }
 }

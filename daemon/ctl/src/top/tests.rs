@@ -1,5 +1,7 @@
 //! Frames of the sample as golden text, and what keys do to them.
 
+mod sample;
+
 use std::env;
 use std::fs;
 
@@ -14,7 +16,6 @@ use tranche_domain::units::Bytes;
 use super::deed::Deed;
 use super::frame::frame;
 use super::keys::{Demand, press};
-use super::sample;
 use super::sheet::{draw, text};
 use super::state::{Focus, ScreenState, Silence, Subject};
 

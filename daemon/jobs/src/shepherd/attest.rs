@@ -2,8 +2,7 @@
 //! Peers are identified by the kernel.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,7 +13,7 @@ use tranche_jobs::runner_protocol::send_message;
 
 use crate::account::{Barred, SubmitterAccount};
 use crate::peer::Peer;
-use crate::tickets::{LaunchTicket, Tickets};
+use crate::tickets::{LaunchTicket, Tickets, nonce};
 
 /// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -100,12 +99,6 @@ fn attend(stream: &UnixStream, peer: &Peer, tickets: &Tickets) -> io::Result<Tic
     }
     let answer = peer.may_attest().and_then(|()| answer(request.ask, peer, tickets));
     Ok(answer.unwrap_or_else(TicketAnswer::Refused))
-}
-
-fn nonce() -> io::Result<String> {
-    let mut random = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn answer(ask: TicketAsk, peer: &Peer, tickets: &Tickets) -> Result<TicketAnswer, String> {

@@ -1,23 +1,16 @@
 //! Descendants of the command: orphans are reparented to the runner as their subreaper.
 
 use std::fs;
-use std::io;
 use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Interval of checking for remaining descendants.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// Makes this process the subreaper of its descendants.
-pub(crate) fn adopt() -> io::Result<()> {
-    Ok(prctl::set_child_subreaper(true)?)
-}
 
 /// Signals the command's process group. Processes outside the group are killed when the command has ended.
 pub(crate) fn signal(group: Pid, signal: Signal) {

@@ -23,11 +23,15 @@ pub(crate) fn is_own(daemon: &UnixStream) -> io::Result<()> {
 /// Pid and start time of this process.
 pub(crate) fn own() -> io::Result<ProcessId> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The command name ends at the last parenthesis; the start time is the twentieth field after it.
-    let after = stat.rsplit(')').next().unwrap_or_default();
-    let start_time = after.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
-    let start_time = start_time.ok_or_else(|| io::Error::other("/proc/self/stat has no start time"))?;
+    let start_time =
+        start_time_in(&stat).ok_or_else(|| io::Error::other("/proc/self/stat has no start time"))?;
     Ok(ProcessId { pid: HostPid::new(getpid().as_raw().unsigned_abs()), start_time })
+}
+
+/// Start time in the text of a process's /proc/PID/stat.
+pub(crate) fn start_time_in(stat: &str) -> Option<u64> {
+    // The command name ends at the last parenthesis; the start time is the twentieth field after it.
+    stat.rsplit(')').next()?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Changes to the account, with the groups that it has now, irrevocably. Jobs of root have root's files and

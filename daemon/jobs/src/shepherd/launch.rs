@@ -16,7 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use tranche_domain::jobs::Attested;
 use tranche_jobs::runner_protocol::{
     CommandOrder, CommandOutcome, ContainerOrder, LONGEST_MESSAGE, LaunchAnswer, LaunchRequest, Removal,
-    RunnerReady, Start, container_name, receive_message, send_message,
+    RunnerReady, Start, StatusLine, container_name, receive_message, send_message,
 };
 
 use crate::account::Barred;
@@ -146,7 +146,7 @@ fn launch(
         Ok(place) => place,
         Err(why) => return send_message(&mut &*daemon, &refused(Barred::ForNow(why.to_string()))),
     };
-    status.record_runner(shepherd)?;
+    status.write(&StatusLine::Shepherd(shepherd))?;
     identity::become_account(&ticket.account.name, ticket.uid, ticket.gid)?;
     let ready = RunnerReady { shepherd, limits: start.limits, unlimited: None };
     send_message(&mut &*daemon, &LaunchAnswer::Ready(ready))?;
@@ -161,7 +161,7 @@ fn launch(
                 let _ = record.ended(outcome.is_success());
             }
         }),
-        Err(why) => status.refuse(&why),
+        Err(why) => status.write(&StatusLine::Ended(CommandOutcome::NotStarted(why))),
     }
 }
 

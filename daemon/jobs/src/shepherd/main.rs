@@ -36,7 +36,8 @@ use std::process::ExitCode;
 
 use nix::unistd::{Uid, User, geteuid};
 use tranche_jobs::runner_protocol::{
-    CommandOrder, LaunchAnswer, LeftContainer, RunnerReady, RunnerSetup, receive_message, send_message,
+    CommandOrder, LaunchAnswer, LeftContainer, RunnerReady, RunnerSetup, StatusLine, receive_message,
+    send_message,
 };
 
 use crate::log::Log;
@@ -77,7 +78,7 @@ fn shepherd() -> io::Result<()> {
             "cannot run anything as user {uid}: this process is user {own}'s"
         )));
     }
-    let mut status = StatusFile::open(&setup.attempt)?;
+    let mut status = StatusFile::lock(append_to(&setup.attempt)?)?;
     let log = Log { to: append_to(&setup.log)?, kept: setup.kept };
     let shepherd = identity::own()?;
     let (place, unlimited) = match limits::of_service(setup.limits) {
@@ -85,7 +86,7 @@ fn shepherd() -> io::Result<()> {
         Err(why) => (None, Some(why.to_string())),
     };
     let is_refused = unlimited.is_some();
-    status.record_runner(shepherd)?;
+    status.write(&StatusLine::Shepherd(shepherd))?;
     send_message(&mut &daemon, &RunnerReady { shepherd, limits: setup.limits, unlimited })?;
     if is_refused {
         return Ok(());

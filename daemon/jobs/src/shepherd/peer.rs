@@ -16,6 +16,8 @@ use nix::sys::socket::{
 };
 use tranche_jobs::runner_protocol::LONGEST_MESSAGE;
 
+use crate::identity::start_time_in;
+
 /// The process that connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
@@ -119,10 +121,7 @@ fn read(pid: i32, name: &str) -> Result<String, String> {
 
 fn start_time(pid: i32) -> Result<u64, String> {
     let stat = read(pid, "stat")?;
-    // The command name ends at the last parenthesis; the start time is the twentieth field after it.
-    let after = stat.rsplit(')').next().unwrap_or_default();
-    let start_time = after.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
-    start_time.ok_or_else(|| format!("/proc/{pid}/stat has no start time"))
+    start_time_in(&stat).ok_or_else(|| format!("/proc/{pid}/stat has no start time"))
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -5,16 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
-use tranche_domain::slice::ProcessId;
-use tranche_jobs::runner_protocol::{CommandOutcome, StatusLine};
+use tranche_jobs::runner_protocol::StatusLine;
 
 pub(crate) struct StatusFile(Flock<File>);
 
 impl StatusFile {
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Self::lock(append_to(path)?)
-    }
-
     /// Locks a file that the daemon opened.
     pub(crate) fn lock(file: File) -> io::Result<Self> {
         let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
@@ -24,15 +19,6 @@ impl StatusFile {
     /// Appends a line in a single write, so that readers never see part of it.
     pub(crate) fn write(&mut self, line: &StatusLine) -> io::Result<()> {
         self.0.write_all(format!("{line}\n").as_bytes())
-    }
-
-    pub(crate) fn record_runner(&mut self, shepherd: ProcessId) -> io::Result<()> {
-        self.write(&StatusLine::Shepherd(shepherd))
-    }
-
-    /// Records that the command is not started, and why.
-    pub(crate) fn refuse(&mut self, why: &str) -> io::Result<()> {
-        self.write(&StatusLine::Ended(CommandOutcome::NotStarted(why.into())))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Supervision of the command: start, wait, stop on request.
 
+use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -15,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
 use tranche_domain::jobs::TerminationPolicy;
 use tranche_jobs::cgroup::MemberCgroup;
-use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, signal_of};
+use tranche_jobs::runner_protocol::{CommandOrder, CommandOutcome, ContainerOrder, signals};
 
 use crate::engine::{Engine, NotPrepared};
 use crate::health::{HealthVerdict, Verdicts};
@@ -47,9 +49,11 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Installs the signal handlers: from here on a stop request ends the command, not the runner.
+    /// Becomes the subreaper of its descendants, and installs the signal handlers.
+    ///
+    /// From here on a stop request ends the command, not the runner.
     pub(crate) fn new() -> io::Result<Self> {
-        descendants::adopt()?;
+        prctl::set_child_subreaper(true)?;
         // A signal mask blocked by the daemon's parent would be inherited by the command.
         SigSet::empty().thread_set_mask()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,36 +68,41 @@ impl Supervisor {
         site: Site,
         mut notify: impl FnMut(CommandNotice),
     ) -> io::Result<CommandOutcome> {
-        self.runtime.block_on(supervise(order, site, &mut self.told, &mut notify))
+        let Site { log, place } = site;
+        let watch =
+            CommandWatch { order: &order, told: &mut self.told, notify: &mut notify, place: place.as_ref() };
+        self.runtime.block_on(supervise(watch, log))
     }
 }
 
-async fn supervise(
-    order: CommandOrder,
-    site: Site,
-    told: &mut Signals,
-    notify: &mut dyn FnMut(CommandNotice),
-) -> io::Result<CommandOutcome> {
+/// A command to supervise, with requests to stop it, its notices, and the cgroup that limits it.
+struct CommandWatch<'a> {
+    order: &'a CommandOrder,
+    told: &'a mut Signals,
+    notify: &'a mut dyn FnMut(CommandNotice),
+    place: Option<&'a MemberCgroup>,
+}
+
+async fn supervise(mut watch: CommandWatch<'_>, log: Log) -> io::Result<CommandOutcome> {
+    let (order, place) = (watch.order, watch.place);
     let (printed, printing) = io::pipe()?;
     let mut command = match &order.container {
-        Some(container) => {
-            return contained(&order, container, site, (printed, printing), told, notify).await;
-        }
-        None => command(&order, printing)?,
+        Some(container) => return contained(watch, container, log, (printed, printing)).await,
+        None => command(order, printing)?,
     };
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(CommandOutcome::NotStarted(not_started(&order, &error))),
+        Err(error) => return Ok(CommandOutcome::NotStarted(not_started(order, &error))),
     };
     // `command` holds this side's ends of the pipe, which would keep the log open.
     drop(command);
-    let keeping = keep(printed, site.log);
-    let waited = wait(&mut child, &order, told, notify, site.place.as_ref()).await?;
+    let keeping = keep(printed, log);
+    let waited = wait(&mut child, &mut watch).await?;
     drop(child);
     descendants::sweep();
     // All writers are gone, so the copy ends.
     let _ = keeping.join();
-    Ok(within(site.place.as_ref(), waited.outcome(outcome)))
+    Ok(within(place, waited.outcome(outcome)))
 }
 
 /// The outcome, or that the command exceeded its memory.
@@ -104,48 +113,44 @@ fn within(place: Option<&MemberCgroup>, outcome: CommandOutcome) -> CommandOutco
 
 /// Runs the command of an order in a container of podman's, and removes that.
 async fn contained(
-    order: &CommandOrder,
+    mut watch: CommandWatch<'_>,
     container: &ContainerOrder,
-    Site { log, place }: Site,
+    log: Log,
     (printed, printing): (PipeReader, PipeWriter),
-    told: &mut Signals,
-    notify: &mut dyn FnMut(CommandNotice),
 ) -> io::Result<CommandOutcome> {
+    let (order, place) = (watch.order, watch.place);
     let engine = Engine::new(&container.name, &container.spec.engine);
     let keeping = keep(printed, log);
-    let outcome = match engine.prepare(order, container, place.is_some(), &printing, told).await {
-        Ok(()) => started(&engine, order, printing, told, notify, place.as_ref()).await,
+    let outcome = match engine.prepare(order, container, place.is_some(), &printing, watch.told).await {
+        Ok(()) => started(&engine, &mut watch, printing).await,
         Err(not_prepared) => {
             // Without writers the copy of the log ends.
             drop(printing);
             Ok(match not_prepared {
                 NotPrepared::Refused(why) => CommandOutcome::NotStarted(why),
                 NotPrepared::Stopped => {
-                    notify(CommandNotice::StopRequested);
+                    (watch.notify)(CommandNotice::StopRequested);
                     CommandOutcome::Signal(Signal::SIGTERM as i32)
                 }
             })
         }
     };
     // By podman while its processes are there; once they are killed, what it keeps of the container remains.
-    let removed = engine.remove(told).await;
+    let removed = engine.remove(watch.told).await;
     descendants::sweep();
     if removed.is_err() {
-        let _ = engine.remove(told).await;
+        let _ = engine.remove(watch.told).await;
         descendants::sweep();
     }
     let _ = keeping.join();
-    outcome.map(|outcome| within(place.as_ref(), outcome))
+    outcome.map(|outcome| within(place, outcome))
 }
 
 /// Starts the created container, and waits for its end.
 async fn started(
     engine: &Engine,
-    order: &CommandOrder,
+    watch: &mut CommandWatch<'_>,
     printing: PipeWriter,
-    told: &mut Signals,
-    notify: &mut dyn FnMut(CommandNotice),
-    place: Option<&MemberCgroup>,
 ) -> io::Result<CommandOutcome> {
     let mut command = engine.start();
     let (said, saying) = io::pipe()?;
@@ -157,22 +162,17 @@ async fn started(
         Err(error) => return Ok(CommandOutcome::NotStarted(failures::not_run(&error))),
     };
     let last = last_words(said, printing);
-    let waited = wait(&mut child, order, told, notify, place).await?;
+    let waited = wait(&mut child, watch).await?;
     // Bounded, as another process may hold podman's end of the pipe.
     let tail = timeout(LAST_WORDS, spawn_blocking(move || last.join())).await;
     let tail = tail.ok().and_then(Result::ok).and_then(Result::ok).unwrap_or_default();
-    let ended = engine.outcome(waited.status, &String::from_utf8_lossy(&tail), told).await;
+    let ended = engine.outcome(waited.status, &String::from_utf8_lossy(&tail), watch.told).await;
     Ok(waited.outcome(|_| ended))
 }
 
 /// Waits for the end of a command, and ends it on request. Leaves the command's cgroup first, where the command stays.
-async fn wait(
-    child: &mut Child,
-    order: &CommandOrder,
-    told: &mut Signals,
-    notify: &mut dyn FnMut(CommandNotice),
-    place: Option<&MemberCgroup>,
-) -> io::Result<Waited> {
+async fn wait(child: &mut Child, watch: &mut CommandWatch<'_>) -> io::Result<Waited> {
+    let CommandWatch { order, told, notify, place } = watch;
     let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
     let group = group.ok_or_else(|| io::Error::other("the command has no pid"))?;
     if let Some(Err(why)) = place.map(MemberCgroup::leave) {
@@ -204,7 +204,7 @@ async fn wait(
                 }
                 HealthVerdict::Unhealthy(_) => {}
             },
-            () = leaving.next_step() => leaving.step(group, farewell),
+            () = leaving.next_step() => leaving.step(group),
             _ = exits.recv() => descendants::reap_orphans(group),
         }
     };
@@ -262,36 +262,26 @@ fn outcome(status: ExitStatus) -> CommandOutcome {
     }
 }
 
-/// Progress of the termination: the next signal and its time.
+/// Progress of the termination: the signals that are left, each with its time.
 #[derive(Debug, Default)]
-struct Leaving(Option<(Instant, Signal)>);
+struct Leaving(VecDeque<(Instant, Signal)>);
 
 impl Leaving {
     fn begin(&mut self, group: Pid, farewell: TerminationPolicy) {
-        match farewell.warning {
-            Some(warning) => self.signal_then(group, signal_of(warning), farewell.grace, Signal::SIGTERM),
-            None => self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL),
-        }
+        let begun = Instant::now();
+        self.0 = signals(farewell).into_iter().map(|(after, signal)| (begun + after, signal)).collect();
+        self.step(group);
     }
 
-    fn step(&mut self, group: Pid, farewell: TerminationPolicy) {
-        match self.0.take() {
-            Some((_, Signal::SIGTERM)) => {
-                self.signal_then(group, Signal::SIGTERM, farewell.grace, Signal::SIGKILL);
-            }
-            Some((_, last)) => descendants::signal(group, last),
-            None => {}
+    fn step(&mut self, group: Pid) {
+        if let Some((_, signal)) = self.0.pop_front() {
+            descendants::signal(group, signal);
         }
-    }
-
-    fn signal_then(&mut self, group: Pid, signal: Signal, grace: Duration, next: Signal) {
-        descendants::signal(group, signal);
-        self.0 = Some((Instant::now() + grace, next));
     }
 
     async fn next_step(&self) {
-        match self.0 {
-            Some((when, _)) => sleep_until(when).await,
+        match self.0.front() {
+            Some((when, _)) => sleep_until(*when).await,
             None => std::future::pending().await,
         }
     }

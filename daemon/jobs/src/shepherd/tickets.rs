@@ -59,10 +59,7 @@ impl LaunchTicket {
     const VERSION_WITH_CONTAINER: u32 = 2;
 
     pub(crate) fn new(uid: u32, gid: u32, account: SubmitterAccount, attested: Attested) -> io::Result<Self> {
-        let mut random = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let id = format!("{uid}-{hex}").parse().map_err(io::Error::other)?;
+        let id = format!("{uid}-{}", nonce()?).parse().map_err(io::Error::other)?;
         let expires_unix_s = now_unix_s().saturating_add(VALID_S);
         let version =
             if attested.launch.container.is_some() { Self::VERSION_WITH_CONTAINER } else { Self::VERSION };
@@ -83,6 +80,13 @@ impl LaunchTicket {
             () => None,
         }
     }
+}
+
+/// Sixteen random bytes, as hexadecimal digits.
+pub(crate) fn nonce() -> io::Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 pub(crate) fn now_unix_s() -> u64 {

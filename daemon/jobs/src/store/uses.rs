@@ -35,15 +35,9 @@ pub(super) fn add(
 }
 
 /// The account at one moment.
-pub(crate) struct SavedUses {
-    transaction: ReadTransaction,
-}
+pub(crate) struct SavedUses(pub(super) ReadTransaction);
 
 impl SavedUses {
-    pub(super) const fn new(transaction: ReadTransaction) -> Self {
-        Self { transaction }
-    }
-
     /// Passes on the readable entries of these hours since the Unix epoch, until one is refused.
     pub(crate) fn each(
         &self,
@@ -52,7 +46,7 @@ impl SavedUses {
     ) -> Result<(), redb::Error> {
         let (first, end) = (*hours.start(), hours.end().saturating_add(1));
         let nobody: &[u8] = &[];
-        for row in self.transaction.open_table(USES)?.range((first, nobody)..(end, nobody))? {
+        for row in self.0.open_table(USES)?.range((first, nobody)..(end, nobody))? {
             let (key, text) = row?;
             let (hour, holder) = key.value();
             if let (Ok(holder), Ok(sum)) =

@@ -3,7 +3,7 @@
 //! Its size is bounded, its colours are those of the style sheet, and its labels are text of the page that stays
 //! readable at any width. `tranche history --svg` draws another kind: a file by itself, exact to each change.
 
-use super::rows::{NodePlace, gpus, swatch};
+use super::rows::{self, NodePlace, gpus, swatch};
 use crate::colour::Colours;
 use crate::element::{Element, element};
 use crate::limits::COLUMNS;
@@ -35,10 +35,7 @@ fn drawing(allocation: &Allocation, capacity: u32, colours: &Colours) -> [Elemen
     let most = sums.iter().copied().max().unwrap_or_default().max(capacity.into()).max(1000);
     let y = |milligpus: u64| HEIGHT - milligpus.min(most) * HEIGHT / most;
     let mut below = vec![0u64; COLUMNS];
-    let mut svg = element("svg")
-        .class("chart")
-        .with("viewBox", format!("0 0 {COLUMNS} {HEIGHT}"))
-        .with("preserveAspectRatio", "none")
+    let mut svg = rows::drawing("chart", COLUMNS, HEIGHT)
         .with("role", "img")
         .with("aria-label", "Allocated GPUs by project over time");
     for band in &allocation.bands {

@@ -1,6 +1,6 @@
 //! Figures of all nodes together, and the bars of projects.
 
-use super::rows::{NodePlace, gpus, swatch};
+use super::rows::{NodePlace, drawing, gpus, swatch};
 use super::shown::ShownNode;
 use tranche_nodes::NodeFigures;
 
@@ -103,10 +103,7 @@ fn bar(project: &ProjectRow, scale: u32, colours: &Colours) -> Element {
         element("rect").with("x", x(from)).with("y", 2).with("width", width).with("height", 16)
     };
     let quota = x(project.quota_milligpus).min(998);
-    let drawing = element("svg")
-        .class("bar")
-        .with("viewBox", "0 0 1000 20")
-        .with("preserveAspectRatio", "none")
+    let drawing = drawing("bar", 1000, 20)
         .with("aria-hidden", true)
         .add(element("rect").class("ground").with("y", 2).with("width", 1000).with("height", 16))
         .add(rect(0, busy).class(colours.class(Some(&project.name))))

@@ -1,6 +1,6 @@
 //! GPUs with their slices and their use over the last day.
 
-use super::rows::{NodePlace, gpus as amount};
+use super::rows::{NodePlace, drawing, gpus as amount};
 use crate::colour::Colours;
 use crate::element::{Element, element};
 use crate::limits::BINS_OF_DAY;
@@ -40,10 +40,7 @@ fn state(gpu: &GpuRow) -> String {
 
 /// Bar of the slices on a GPU.
 fn division(gpu: &GpuRow, colours: &Colours) -> Element {
-    let mut svg = element("svg")
-        .class("bar")
-        .with("viewBox", "0 0 1000 20")
-        .with("preserveAspectRatio", "none")
+    let mut svg = drawing("bar", 1000, 20)
         .with("aria-hidden", true)
         .add(element("rect").class("ground").with("width", 1000).with("height", 20));
     let mut from = 0;
@@ -80,10 +77,7 @@ fn strip(day: &[Option<u8>]) -> Element {
             path += &format!("M{at} 100v-{}h1V100", (*percent).clamp(1, 100));
         }
     }
-    element("svg")
-        .class("strip")
-        .with("viewBox", format!("0 0 {BINS_OF_DAY} 100"))
-        .with("preserveAspectRatio", "none")
+    drawing("strip", BINS_OF_DAY, 100)
         .with("role", "img")
         .with("aria-label", "Use of the last 24 hours")
         .add(element("rect").class("ground").with("width", BINS_OF_DAY).with("height", 100))

@@ -36,6 +36,12 @@ pub(super) fn gpus(milligpus: u32) -> String {
     MilliGpus::new(milligpus).to_string()
 }
 
+/// A drawing of this class in its own units, stretched to the width that it has.
+pub(super) fn drawing(class: &'static str, width: usize, height: u64) -> Element {
+    let drawing = element("svg").class(class).with("viewBox", format!("0 0 {width} {height}"));
+    drawing.with("preserveAspectRatio", "none")
+}
+
 /// Square in the colour of a project.
 pub(super) fn swatch(colours: &Colours, project: Option<&str>) -> Element {
     element("span").class(format!("dot {}", colours.class(project)))

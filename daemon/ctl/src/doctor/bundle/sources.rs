@@ -82,7 +82,7 @@ fn config(own: &DaemonView) -> String {
 
 fn events(daemon: &mut Daemon) -> Result<String, Failure> {
     let mut lines = String::new();
-    daemon.events(None, false, |event| {
+    daemon.events(0, None, false, |event| {
         lines += &serde_json::to_string(&event).map_err(|error| Failure::Output(error.into()))?;
         lines.push('\n');
         Ok(ControlFlow::Continue(()))

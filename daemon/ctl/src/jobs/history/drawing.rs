@@ -1,18 +1,11 @@
 //! Allocated GPUs over time, stacked.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tranche_domain::jobs::MilliGpus;
 
 use super::step::Step;
-use crate::jobs::palette::COLOURS;
-
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 48.0;
-const TOP: f64 = 24.0;
-const KEY: f64 = 140.0;
+use crate::jobs::svg::{COLOURS, Chart, HEIGHT};
 
 /// Use of all groups between two moments.
 struct Slab {
@@ -29,78 +22,33 @@ pub(super) fn svg(steps: &[Step], now_unix_ms: u64) -> String {
     let most =
         slabs.iter().map(|slab| slab.had.values().copied().sum::<MilliGpus>()).max().unwrap_or_default();
     let most = most.get().div_ceil(1000).max(1);
-    let x = |time: u64| LEFT + (time - begin) as f64 / span * (WIDTH - LEFT - KEY);
-    let y = |milli: u32| TOP + HEIGHT * (1.0 - f64::from(milli) / 1000.0 / f64::from(most));
-    let mut page = head();
-    axis(&mut page, most, y);
-    let who: Vec<&String> = slabs
-        .iter()
-        .flat_map(|slab| slab.had.keys())
-        .collect::<std::collections::BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let mut chart = Chart { text: String::new(), left: 48.0, top: 24.0, key: 140.0 };
+    let (left, top, width) = (chart.left, chart.top, chart.width());
+    let x = |time: u64| left + (time - begin) as f64 / span * width;
+    let y = |milli: u32| top + HEIGHT * (1.0 - f64::from(milli) / 1000.0 / f64::from(most));
+    chart.begin(28.0, "Allocated GPUs", 15);
+    for gpus in (0..=most).step_by(most.div_ceil(8).max(1) as usize) {
+        chart.level(y(gpus * 1000), &gpus.to_string());
+    }
+    let who: BTreeSet<&String> = slabs.iter().flat_map(|slab| slab.had.keys()).collect();
     for slab in &slabs {
         let mut below = 0;
         for (name, gpus) in &slab.had {
-            let colour = colour(who.iter().position(|known| *known == name).unwrap_or(0));
             let (left, top) = (x(slab.from), y(below + gpus.get()));
-            let (width, height) = (x(slab.to) - left, y(below) - top);
-            let _ = writeln!(
-                page,
-                "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{colour}\"><title>{name} {gpus}</title></rect>"
-            );
+            let size = (x(slab.to) - left, y(below) - top);
+            let at = who.iter().position(|known| *known == name).unwrap_or(0);
+            chart.bar((left, top), size, colour(at), &format!("{name} {gpus}"));
             below += gpus.get();
         }
     }
-    key(&mut page, &who);
-    let _ = writeln!(
-        page,
-        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{:.0} s</text>\n</svg>",
-        WIDTH - KEY,
-        TOP + HEIGHT + 18.0,
-        span / 1000.0
-    );
-    page
+    who.iter().enumerate().for_each(|(at, name)| chart.entry(at, colour(at), name));
+    let (right, bottom, seconds) = (left + width, top + HEIGHT + 18.0, span / 1000.0);
+    let end = format!("<text x=\"{right:.0}\" y=\"{bottom:.0}\" text-anchor=\"end\">{seconds:.0} s</text>");
+    chart.text + &end + "\n</svg>\n"
 }
 
 fn colour(at: usize) -> &'static str {
     COLOURS[at % COLOURS.len()]
-}
-
-fn head() -> String {
-    let height = TOP + HEIGHT + 28.0;
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"15\">Allocated GPUs</text>\n"
-    )
-}
-
-fn axis(page: &mut String, most: u32, y: impl Fn(u32) -> f64) {
-    let every = most.div_ceil(8).max(1);
-    for gpus in (0..=most).step_by(every as usize) {
-        let at = y(gpus * 1000);
-        let _ = writeln!(
-            page,
-            "<line x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{at:.2}\" y2=\"{at:.2}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.0}\" y=\"{:.2}\" text-anchor=\"end\">{gpus}</text>",
-            WIDTH - KEY,
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-}
-
-fn key(page: &mut String, who: &[&String]) {
-    for (at, name) in who.iter().enumerate() {
-        let (x, y) = (WIDTH - KEY + 12.0, TOP + at as f64 * 18.0);
-        let _ = writeln!(
-            page,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{}\"/><text x=\"{}\" y=\"{}\">{name}</text>",
-            colour(at),
-            x + 18.0,
-            y + 10.0
-        );
-    }
 }
 
 fn slabs(steps: &[Step], now: u64) -> Vec<Slab> {

@@ -7,14 +7,9 @@ use tranche_domain::jobs::Report;
 
 use super::labels::Labels;
 use super::precision::{GpuMicros, Precision};
-use crate::jobs::palette::COLOURS;
+use crate::jobs::svg::{COLOURS, Chart, HEIGHT};
 use crate::when::{self, Clock};
 
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 56.0;
-const TOP: f64 = 28.0;
-const KEY: f64 = 170.0;
 /// Number of groups with a colour of their own; the others are one.
 const NAMED: usize = COLOURS.len() - 1;
 
@@ -32,34 +27,31 @@ pub(super) fn svg(report: &Report, step_hours: u32, labels: &Labels, clock: Cloc
     }
     let precision = Precision::of(bars.values().flat_map(BTreeMap::values).copied());
     let most = bars.values().map(|bar| bar.values().sum::<GpuMicros>()).max().unwrap_or_default().max(1);
-    let width = (WIDTH - LEFT - KEY) / periods as f64;
-    let x = |from: u64| LEFT + (from.saturating_sub(report.from_unix_ms) / step) as f64 * width;
-    let y = |amount: GpuMicros| TOP + HEIGHT * (1.0 - amount as f64 / most as f64);
-    let mut page = head(precision.title(), if step_hours == 1 { "hour" } else { "day" }, clock);
-    scale(&mut page, most, precision, y);
-    dates(&mut page, report, step, clock, x);
+    let mut chart = Chart { text: String::new(), left: 56.0, top: 28.0, key: 170.0 };
+    let (left, top, width) = (chart.left, chart.top, chart.width() / periods as f64);
+    let x = |from: u64| left + (from.saturating_sub(report.from_unix_ms) / step) as f64 * width;
+    let y = |amount: GpuMicros| top + HEIGHT * (1.0 - amount as f64 / most as f64);
+    let amount = |amount: GpuMicros| precision.text(precision.rounded(amount));
+    let period = if step_hours == 1 { "hour" } else { "day" };
+    let zone = if clock == Clock::Utc { " (UTC)" } else { "" };
+    chart.begin(34.0, &format!("{} held in each {period}{zone}", precision.title()), 16);
+    (0..=4).map(|part| most / 4 * part).for_each(|level| chart.level(y(level), &amount(level)));
+    dates(&mut chart, report, step, clock, x);
     for (from, bar) in &bars {
         let mut below = 0;
-        for (at, amount) in bar {
-            let name = groups.get(*at).map_or("others", String::as_str);
-            let _ = writeln!(
-                page,
-                "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{}\"><title>{} {}: {}</title></rect>",
-                x(*from) + width * 0.05,
-                y(below + amount),
-                width * 0.9,
-                y(below) - y(below + amount),
-                COLOURS[*at],
-                clock.minutes(when::at(*from)),
-                escaped(name),
-                precision.text(precision.rounded(*amount)),
-            );
-            below += amount;
+        for (at, part) in bar {
+            let name = escaped(groups.get(*at).map_or("others", String::as_str));
+            let title = format!("{} {name}: {}", clock.minutes(when::at(*from)), amount(*part));
+            let size = (width * 0.9, y(below) - y(below + part));
+            chart.bar((x(*from) + width * 0.05, y(below + part)), size, COLOURS[*at], &title);
+            below += part;
         }
     }
-    key(&mut page, &groups, bars.values().any(|bar| bar.contains_key(&NAMED)));
-    page.push_str("</svg>\n");
-    page
+    let others = bars.values().any(|bar| bar.contains_key(&NAMED)).then_some("others");
+    for (at, name) in groups.iter().map(String::as_str).chain(others).enumerate() {
+        chart.entry(at, COLOURS[if at < groups.len() { at } else { NAMED }], &escaped(name));
+    }
+    chart.text + "</svg>\n"
 }
 
 /// Number of periods of `step` milliseconds, at least one.
@@ -78,55 +70,19 @@ fn largest(report: &Report, labels: &Labels) -> Vec<String> {
     by_sum.into_iter().take(NAMED).map(|(name, _)| name).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn head(amounts: &str, period: &str, clock: Clock) -> String {
-    let zone = if clock == Clock::Utc { " (UTC)" } else { "" };
-    let height = TOP + HEIGHT + 34.0;
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"16\">{amounts} held in each {period}{zone}</text>\n"
-    )
-}
-
-fn scale(page: &mut String, most: GpuMicros, precision: Precision, y: impl Fn(GpuMicros) -> f64) {
-    for part in 0..=4 {
-        let amount = most / 4 * part;
-        let at = y(amount);
-        let _ = writeln!(
-            page,
-            "<line x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{at:.2}\" y2=\"{at:.2}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.0}\" y=\"{:.2}\" text-anchor=\"end\">{}</text>",
-            WIDTH - KEY,
-            LEFT - 6.0,
-            at + 4.0,
-            precision.text(precision.rounded(amount)),
-        );
-    }
-}
-
 /// Dates below at most eight of the bars.
-fn dates(page: &mut String, report: &Report, step: u64, clock: Clock, x: impl Fn(u64) -> f64) {
+fn dates(chart: &mut Chart, report: &Report, step: u64, clock: Clock, x: impl Fn(u64) -> f64) {
     let periods = periods(report, step);
     let every = periods.div_ceil(8).max(1);
     for period in (0..periods).step_by(usize::try_from(every).unwrap_or(1)) {
         let from = report.from_unix_ms + period * step;
         let text = clock.minutes(when::at(from)).replace('T', " ");
         let text = if step > 3_600_000 { text.get(..10) } else { text.get(5..16) }.unwrap_or_default();
-        let _ = writeln!(page, "<text x=\"{:.1}\" y=\"{:.0}\">{text}</text>", x(from), TOP + HEIGHT + 18.0);
-    }
-}
-
-fn key(page: &mut String, groups: &[String], has_others: bool) {
-    let others = has_others.then_some("others");
-    for (at, name) in groups.iter().map(String::as_str).chain(others).enumerate() {
-        let (x, y) = (WIDTH - KEY + 12.0, TOP + at as f64 * 18.0);
-        let colour = COLOURS[if at < groups.len() { at } else { NAMED }];
         let _ = writeln!(
-            page,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{}</text>",
-            x + 18.0,
-            y + 10.0,
-            escaped(name)
+            chart.text,
+            "<text x=\"{:.1}\" y=\"{:.0}\">{text}</text>",
+            x(from),
+            chart.top + HEIGHT + 18.0
         );
     }
 }

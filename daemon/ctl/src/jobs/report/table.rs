@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use tranche_domain::jobs::{Report, ReportRow};
+use tranche_domain::jobs::{Report, ReportKey, ReportRow};
 
 use super::labels::Labels;
 use super::precision::{GpuMicros, Precision, percent};
-use crate::cli::ReportBy;
 use crate::table::{Cell, Column, Page, or_dash};
 use crate::terminal::Canvas;
 use crate::when::{self, Clock};
@@ -25,7 +24,7 @@ const COLUMNS: [Column; 8] = [
 /// Form of the table: the groups of its rows, their labels, and the clock of its times.
 #[derive(Debug)]
 pub(super) struct ReportTable<'a> {
-    pub(super) by: ReportBy,
+    pub(super) by: ReportKey,
     /// True if the time of the report is divided.
     pub(super) has_periods: bool,
     pub(super) labels: &'a Labels,
@@ -61,10 +60,10 @@ impl ReportTable<'_> {
 
     fn columns(&self, precision: Precision) -> Vec<Column> {
         let group = Column::left(match self.by {
-            ReportBy::Project => "Project",
-            ReportBy::User => "User",
-            ReportBy::Job => "Job",
-            ReportBy::Gpu => "GPU",
+            ReportKey::Project => "Project",
+            ReportKey::User => "User",
+            ReportKey::Job => "Job",
+            ReportKey::Gpu => "GPU",
         });
         let period = self.has_periods.then(|| Column::left("From"));
         let allocated = Column::right(precision.title());
@@ -163,7 +162,7 @@ mod tests {
     }
 
     fn table(labels: &Labels, has_periods: bool) -> ReportTable<'_> {
-        let by = if has_periods { ReportBy::Job } else { ReportBy::Project };
+        let by = if has_periods { ReportKey::Job } else { ReportKey::Project };
         ReportTable { by, has_periods, labels, clock: Clock::Utc }
     }
 

@@ -1,7 +1,5 @@
 //! Field of a query.
 
-use std::fmt;
-
 use tranche_domain::view::{GpuView, NodeView, SliceDeviceView, SliceView};
 
 /// A field with an accessor of type `V`.
@@ -20,22 +18,16 @@ pub(super) type OfSlice = fn(&SliceView, &SliceDeviceView) -> Option<String>;
 pub(super) type OfGpu = fn(&NodeView, &GpuView) -> Option<String>;
 
 /// Error for a field that the query does not have.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{wanted:?} is not a field of --{option}; these are: {}\n`tranche smi --help-{option}` says what they mean",
+    .known.join(", ")
+)]
 pub struct UnknownField {
     pub(super) option: &'static str,
     pub(super) wanted: String,
     pub(super) known: Vec<&'static str>,
 }
-
-impl fmt::Display for UnknownField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { option, wanted, known } = self;
-        write!(f, "{wanted:?} is not a field of --{option}; these are: {}", known.join(", "))?;
-        write!(f, "\n`tranche smi --help-{option}` says what they mean")
-    }
-}
-
-impl std::error::Error for UnknownField {}
 
 impl<V> Field<V> {
     /// Column title as in nvidia-smi, with the unit even if the values have none.

@@ -8,10 +8,10 @@ use tranche_domain::jobs::{JobName, JobState, JobView, MemberView, MilliGpus};
 use tranche_domain::units::{Bytes, Permille};
 use tranche_domain::view::{ComputeState, ForeignProcessView, GpuView, NodeView, SliceDeviceView, SliceView};
 
-use super::frame::Moment;
-use super::scene::Scene;
-use super::state::ScreenState;
 use crate::sample;
+use crate::top::frame::Moment;
+use crate::top::scene::Scene;
+use crate::top::state::ScreenState;
 
 /// The instant of the sample.
 pub(super) const NOW: u64 = 1_767_323_090_000;

@@ -15,6 +15,7 @@ use tranche_domain::view::{
 use tranche_rpc::v1;
 
 use crate::owners::Owners;
+use crate::terminal::Canvas;
 
 /// Owners of the sample's slices, the job of one among them.
 pub(crate) fn owners() -> Owners {
@@ -261,5 +262,12 @@ pub(crate) fn assert_golden(drawn: &str, golden: &str, path: &str) {
         std::fs::write(file, drawn).unwrap();
     } else {
         assert_eq!(drawn, golden, "{path} differs from\n{drawn}");
+    }
+}
+
+impl Canvas {
+    /// A canvas of this width without colours.
+    pub(crate) const fn of_width(width: usize) -> Self {
+        Self { width: Some(width), colours: false }
     }
 }
