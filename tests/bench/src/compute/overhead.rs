@@ -68,7 +68,7 @@ fn busy(lab: &Lab, report: &mut Report) -> Result<()> {
         let used = cpu(&node, lab.either(10, 2), pass)?;
         let name = format!("daemon_cpu_8_busy_slices_{name}");
         report.figure(&name, "ours", "%", &used);
-        report.at_most(&name, mean(&used), "%", 5.0);
+        report.at_most(&name, mean(&used), "%", 4.0);
         report.undecided_in_simulation();
     }
     Ok(())
