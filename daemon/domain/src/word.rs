@@ -100,7 +100,7 @@ macro_rules! named {
     };
 }
 
-/// Defines an enumeration of stable names that other versions may extend, with serde's conversions to text and back.
+/// Defines an enumeration of stable names that other versions may extend, read and written as text.
 macro_rules! extensible {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$doc:meta])* $member:ident = $text:literal,)* }) => {
         $(#[$about])*

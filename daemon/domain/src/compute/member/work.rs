@@ -57,9 +57,10 @@ impl SliceState {
 
     /// Time since the work of the closed slice should have ended, beyond what its kernels differ.
     ///
-    /// The marker of an end waits for its context's next time slice, if another's work runs by then.
+    /// The marker of an end waits for its context's next time slice, if another's work runs by then. A long kernel itself may
+    /// have waited for some of those.
     pub(in crate::compute) fn late(&self, now: Instant, rules: &Rules) -> Nanos {
-        if self.is_open() || self.hides || !self.is_predictable() {
+        if self.is_open() || self.hides || !self.is_predictable() || self.seen.longest > rules.depth {
             return Nanos::ZERO;
         }
         now.since(self.ends + self.seen.longest.scaled(1, 2) + rules.overlap)
