@@ -33,10 +33,12 @@ pub(super) fn two_strict(model: &Model) -> Vec<Figure> {
     let setup = model.put(Setup::new(vec![slice(500), slice(300)]));
     let report = game::run(&setup, GAME);
     let off = (report.percent(0) - 50.0).abs().max((report.percent(1) - 30.0).abs());
+    let above = (report.percent(0) - 50.0).max(report.percent(1) - 30.0);
     let busy = report.windows().map(|(from, to)| report.ran_by_all(from, to) as f64 / 1e7);
     let (least, most) = busy.fold((f64::MAX, 0.0_f64), |(least, most), it| (least.min(it), most.max(it)));
     vec![
         figure("mean error", "pp", Bound::AtMost(1.0), off),
+        figure("above a limit", "pp", Bound::AtMost(1.0), above),
         figure("busiest second", "%", Bound::AtMost(82.0), most),
         figure("idlest second", "%", Bound::AtLeast(78.0), least),
     ]
