@@ -224,6 +224,29 @@ fn kernels_of_one_lane_end_one_after_the_other() {
 }
 
 #[test]
+fn shared_memory_outlasts_no_holder_that_was_killed_while_it_left() {
+    let play = Play::on("h200x1");
+    let gpu = play.gpu(0);
+    let [maker, other, bystander] = [1, 2, 3].map(|pid| play.process(pid));
+    maker.take_blocks(gpu, Blocks(7)).unwrap();
+    let shared = maker.share(gpu, Blocks(7)).unwrap();
+    other.join(shared).unwrap();
+    let dies_while_it_leaves = |process: &Process, pid: u32| {
+        play.node.ground(gpu).leave_unsettled(process.slot(), shared.serial());
+        play.kill(pid);
+        play.node.used(gpu)
+    };
+    assert_eq!(dies_while_it_leaves(&maker, 1), Blocks(7));
+    let pays = play.node.holdings(gpu);
+    assert_eq!(
+        pays.iter().map(|holding| (holding.pid, holding.memory)).collect::<Vec<_>>(),
+        [(2, Blocks(7))]
+    );
+    assert_eq!(dies_while_it_leaves(&other, 2), Blocks::ZERO);
+    assert_eq!(bystander.join(shared), Err(Refusal::Gone(gpu)));
+}
+
+#[test]
 fn two_processes_share_a_gpu_and_the_log_says_who_ran_when() {
     let play = Play::on("v100x8");
     let gpu = play.gpu(0);

@@ -167,7 +167,7 @@ impl Ground<'_> {
             let queued = (0..QUEUE_LENGTH).filter(|place| self.sequence(slot, *place) != 0).count();
             self.words.context(slot).set(context::QUEUED, queued as u64);
         }
-        self.account_shared();
+        self.recount_shared();
         let held = |(slot, _): (usize, u64)| memory(self.words.holding(slot)).0;
         self.words.header().set(gpu::USED, node::stamps(self.node.words()).map(held).sum());
     }

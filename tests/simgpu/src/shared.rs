@@ -95,8 +95,21 @@ impl Ground<'_> {
         (0..SHARED).map(|place| self.words.shared(place)).filter(|words| words.get(shared::SERIAL) != 0)
     }
 
+    /// Settles every piece, as a process may have been killed in the midst of leaving one, and makes anew what each pays for.
+    pub(crate) fn recount_shared(&self) {
+        self.pieces().for_each(|words| _ = settle(words));
+        self.account_shared();
+    }
+
+    /// Takes a process out of a piece's holders and does not settle the piece, as if it were killed between the two.
+    #[cfg(test)]
+    pub(crate) fn leave_unsettled(&self, process: usize, serial: u64) {
+        let piece = self.pieces().find(|words| words.get(shared::SERIAL) == serial);
+        mark(piece.expect("it is there"), process, false);
+    }
+
     /// Makes anew what each process pays for.
-    pub(crate) fn account_shared(&self) {
+    fn account_shared(&self) {
         let mut sums = [0; PROCESSES];
         for words in self.pieces() {
             sums[words.get(shared::PAYER) as usize % PROCESSES] += words.get(shared::BLOCKS);
@@ -121,17 +134,17 @@ fn holders(words: Words<'_>) -> impl Iterator<Item = usize> {
 fn leave(words: Words<'_>, process: usize) -> u64 {
     let held = holders(words).any(|holder| holder == process);
     mark(words, process, false);
-    match holders(words).next() {
-        _ if !held => 0,
-        Some(heir) => {
-            if words.get(shared::PAYER) == process as u64 {
-                words.set(shared::PAYER, heir as u64);
-            }
-            0
-        }
-        None => {
-            words.set(shared::SERIAL, 0);
-            words.get(shared::BLOCKS)
-        }
+    if held { settle(words) } else { 0 }
+}
+
+/// Lets one of a piece's holders pay for it. Returns the number of blocks that are free as it has none.
+fn settle(words: Words<'_>) -> u64 {
+    let Some(heir) = holders(words).next() else {
+        words.set(shared::SERIAL, 0);
+        return words.get(shared::BLOCKS);
+    };
+    if !holders(words).any(|holder| holder as u64 == words.get(shared::PAYER)) {
+        words.set(shared::PAYER, heir as u64);
     }
+    0
 }
