@@ -20,7 +20,9 @@ use super::state::{About, DeviceWord};
 /// The tail of another launch makes some longer.
 const WINDOW: u64 = 4;
 /// One launch in this many runs alone for each three streams that wait for that.
-const SELDOM: u64 = 256;
+///
+/// What it takes is learnt from others too: from each that takes less, and anew once several take too long.
+const SELDOM: u64 = 2048;
 /// The same while the length of a launch alone is not well known.
 const OFTEN: u64 = 8;
 /// Consecutive launches that have to take too long before fewer may run side by side.
