@@ -127,6 +127,14 @@ impl SliceState {
             && !self.is_predictable()
     }
 
+    /// Tests if it launches one by one, as a launch in its queue may take much longer than those before it.
+    ///
+    /// A queue of lengths that differ less is estimated well enough, but for a limit.
+    pub(in crate::compute) fn launches_singly(&self, rules: &Rules) -> bool {
+        let much = rules.depth.scaled(2, 1).min(self.seen.kernel.scaled(5, 1));
+        self.is_erratic(rules) && (self.has_limit() || self.seen.longest > much)
+    }
+
     /// GPU time that it is ahead of `other` by their weights, in its own time.
     pub(in crate::compute) fn lead_over(&self, other: &Self) -> Nanos {
         let ahead = self.clock.saturating_sub(other.clock) * u128::from(self.weight()) / 1000;

@@ -185,7 +185,7 @@ impl Round<'_> {
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
         let singly = (contended && beside == 0 || below || member.has_limit())
-            && (kernel >= if below { SHORT } else { LONG } || member.is_erratic(rules));
+            && (kernel >= if below { SHORT } else { LONG } || member.launches_singly(rules));
         let deep = rules.depth.scaled(1 + u64::from(member.runs_dry() && !singly), 1);
         let depth = match () {
             () if spared => Nanos::ZERO,
@@ -194,7 +194,7 @@ impl Round<'_> {
             () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
             () if beside > 0 && !member.has_limit() => rules.depth.scaled(beside + 1, 1),
             () if fills => kernel.max(rules.overlap).min(rules.depth),
-            () if singly && member.is_erratic(rules) => Nanos::ZERO,
+            () if singly && member.launches_singly(rules) => Nanos::ZERO,
             () if wakes && !(member.runs_dry() && member.mates.is_empty()) => {
                 kernel.scaled(3, 2).max(rules.shallow).min(rules.depth)
             }
