@@ -73,9 +73,9 @@ impl QuotaScheduler {
 
     /// Recalls the members of gangs of which a mate is not there.
     pub(super) fn recall_mates(&mut self, actions: &mut Vec<Action>) {
-        let begun = |job: &Job| job.spec.is_gang() && (job.placed > 0 || !job.parked.is_empty());
-        let gangs = self.jobs.iter().filter(|(_, job)| begun(job) && !job.deleted);
-        for id in gangs.map(|(id, _)| *id).collect::<Vec<_>>() {
+        let begun = |job: &Job| (job.placed > 0 || !job.parked.is_empty()) && !job.deleted;
+        let gangs = self.gangs.iter().filter(|id| self.jobs.get(id).is_some_and(begun));
+        for id in gangs.copied().collect::<Vec<_>>() {
             self.recall_mates_of(id, actions);
         }
     }

@@ -83,8 +83,9 @@ impl QuotaScheduler {
     fn staying<'a>(&'a self, account: &'a ProjectAccount) -> Vec<Victim<'a>> {
         let here = self.bindings.iter().filter(|(_, binding)| binding.phase != Phase::Stopping);
         let victims = here.filter_map(|(id, binding)| {
-            let job = self.jobs.get(&id.job)?;
-            let (is_gang, mut mates) = (job.spec.is_gang(), self.staying_members(id.job));
+            let job = self.jobs.get(&id.job).filter(|job| job.spec.project == account.project.name)?;
+            let is_gang = job.spec.is_gang();
+            let mut mates = is_gang.then(|| self.staying_members(id.job)).into_iter().flatten();
             if is_gang && mates.clone().next().is_some_and(|(first, _)| first != *id) {
                 return None;
             }
@@ -94,7 +95,7 @@ impl QuotaScheduler {
             };
             Some(Victim { scheduler: self, id: *id, binding, job, account, is_idle })
         });
-        victims.filter(|victim| *victim.project() == account.project.name).collect()
+        victims.collect()
     }
 
     /// GPUs for a member of the preemptor, and the victims on them beside those that its mates take.

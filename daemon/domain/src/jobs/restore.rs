@@ -49,7 +49,7 @@ impl QuotaScheduler {
         let job = Job { placed: 0, ..job };
         let account = self.account_mut(&job.spec.project);
         account.names.insert(job.spec.name.clone(), id);
-        self.jobs.insert(id, job);
+        self.enter_job(id, job);
         self.reserve_ids_below(JobId(id.0 + 1));
         self.update_queue(id);
     }

@@ -23,6 +23,8 @@ pub struct QuotaScheduler {
     pub(super) pool: GpuPool,
     pub(super) accounts: BTreeMap<ProjectName, ProjectAccount>,
     pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Those of the jobs that are gangs.
+    pub(super) gangs: BTreeSet<JobId>,
     pub(super) bindings: BTreeMap<MemberId, Binding>,
     pub(super) reserved: Option<GpuReservation>,
     pub(super) slices: UserSlices,
@@ -229,9 +231,16 @@ impl QuotaScheduler {
         self.next_job += 1;
         let account = self.account_mut(&spec.project);
         account.names.insert(spec.name.clone(), id);
-        self.jobs.insert(id, Job::new(spec));
+        self.enter_job(id, Job::new(spec));
         self.update_queue(id);
         Ok(id)
+    }
+
+    pub(super) fn enter_job(&mut self, id: JobId, job: Job) {
+        if job.spec.is_gang() {
+            self.gangs.insert(id);
+        }
+        self.jobs.insert(id, job);
     }
 
     /// Replaces the jobs that have to succeed before a member of this one may start.
@@ -320,6 +329,7 @@ impl QuotaScheduler {
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_over()) else { return false };
         let JobSpec { project, name, .. } = job.spec.clone();
         self.jobs.remove(&id);
+        self.gangs.remove(&id);
         self.account_mut(&project).names.remove(&name);
         true
     }
