@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tranche_domain::id::GpuUuid;
 use tranche_domain::jobs::{
-    JobId, JobKind, JobName, JobState, JobView, MemberId, MemberView, Project, ProjectName, ProjectView,
-    PublishedPort, Wait,
+    JobId, JobKind, JobName, JobRefusal, JobState, JobView, MemberId, MemberView, Project, ProjectName,
+    ProjectView, PublishedPort, Wait,
 };
 
 use crate::controller::JobController;
@@ -93,10 +93,36 @@ impl<S: JobSite> JobController<S> {
         name: Option<&JobName>,
         requester: Requester,
     ) -> Result<Vec<JobView>, JobsError> {
+        self.views_of(project, name, requester, name.is_some())
+    }
+
+    /// A job, reduced to what the requester may see, without the forecast of its start.
+    ///
+    /// The forecast takes a quarter of a second where thousands of jobs wait.
+    ///
+    /// # Errors
+    /// If the project or job does not exist.
+    pub fn job(
+        &self,
+        project: &ProjectName,
+        name: &JobName,
+        requester: Requester,
+    ) -> Result<JobView, JobsError> {
+        let view = self.views_of(Some(project), Some(name), requester, false)?.pop();
+        Ok(view.ok_or_else(|| JobRefusal::Unknown(project.clone(), name.clone()))?)
+    }
+
+    fn views_of(
+        &self,
+        project: Option<&ProjectName>,
+        name: Option<&JobName>,
+        requester: Requester,
+        forecasts: bool,
+    ) -> Result<Vec<JobView>, JobsError> {
         let state = self.state();
         let ids: Vec<JobId> = match (project, name) {
             (Some(project), Some(name)) => {
-                let unknown = || tranche_domain::jobs::JobRefusal::Unknown(project.clone(), name.clone());
+                let unknown = || JobRefusal::Unknown(project.clone(), name.clone());
                 state.scheduler.project(project)?;
                 vec![state.find(project, name).ok_or_else(unknown)?]
             }
@@ -112,7 +138,8 @@ impl<S: JobSite> JobController<S> {
         let seen = ids.iter().zip(&sights);
         let mut views: Vec<JobView> =
             seen.filter_map(|(id, sight)| job(&state, *id, &gpus, *sight)).collect();
-        let outlook = name.and_then(|_| Outlook::of(&state, *ids.first()?, self.now()));
+        let outlook =
+            if forecasts { ids.first().and_then(|id| Outlook::of(&state, *id, self.now())) } else { None };
         drop(state);
         // A forecast takes too long for a list, and for the lock.
         if let (Some(outlook), Some(view)) = (outlook, views.first_mut())

@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tranche_domain::access::Verb;
 use tranche_domain::event::{EventKind, Happening};
-use tranche_domain::jobs::{JobName, JobView, ProjectName, ProjectView, ReportQuery, Submission};
+use tranche_domain::jobs::{JobName, ProjectName, ProjectView, ReportQuery, Submission};
 use tranche_jobs::{JobOwner, JobsError, LogFrom, Requester};
 use tranche_rpc::v1::{self, jobs_server::Jobs};
 use tranche_rpc::{BadMessage, JobListing, ProjectWish};
@@ -201,10 +201,8 @@ impl JobsService {
     }
 
     async fn show(&self, project: ProjectName, name: JobName, asker: Requester) -> Answer<v1::JobView> {
-        let gone = format!("job {name} of project {project} has been deleted since");
-        let mut views: Vec<JobView> =
-            self.with(move |desk| desk.jobs(Some(&project), Some(&name), asker)).await?;
-        Ok(Response::new(views.pop().ok_or_else(|| Status::not_found(gone))?.into()))
+        let view = self.with(move |desk| desk.job(&project, &name, asker)).await?;
+        Ok(Response::new(view.into()))
     }
 
     async fn suspend(

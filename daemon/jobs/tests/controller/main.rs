@@ -88,6 +88,9 @@ async fn pending_job_has_a_position_and_a_range_of_its_start() {
             .iter()
             .all(|job| job.starts_within_ms.is_none())
     );
+    // Nor in the answer to a submission, which does not wait for a forecast.
+    let answer = controller.controller.job(&"a".parse().unwrap(), &"last".parse().unwrap(), ADMIN).unwrap();
+    assert_eq!((answer.state, answer.starts_within_ms), (JobState::Pending, None));
 }
 
 fn after(name: &str, of: &[&str]) -> Wish {
