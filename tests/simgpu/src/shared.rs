@@ -95,13 +95,15 @@ impl Ground<'_> {
         (0..SHARED).map(|place| self.words.shared(place)).filter(|words| words.get(shared::SERIAL) != 0)
     }
 
-    /// Settles every piece, as a process may have been killed in the midst of leaving one, and makes anew what each pays for.
+    /// Settles every piece, and makes anew what each process pays for.
+    ///
+    /// A process may have been killed in the midst of leaving one.
     pub(crate) fn recount_shared(&self) {
         self.pieces().for_each(|words| _ = settle(words));
         self.account_shared();
     }
 
-    /// Takes a process out of a piece's holders and does not settle the piece, as if it were killed between the two.
+    /// Takes a process out of a piece's holders, as if it were killed before it settled the piece.
     #[cfg(test)]
     pub(crate) fn leave_unsettled(&self, process: usize, serial: u64) {
         let piece = self.pieces().find(|words| words.get(shared::SERIAL) == serial);

@@ -127,7 +127,7 @@ impl SliceState {
             && !self.is_predictable()
     }
 
-    /// Tests if it launches one by one, as a launch in its queue may take much longer than those before it.
+    /// Tests if a launch may take so much longer than others that it launches one by one.
     ///
     /// A queue of lengths that differ less is estimated well enough, but for a limit.
     pub(in crate::compute) fn launches_singly(&self, rules: &Rules) -> bool {

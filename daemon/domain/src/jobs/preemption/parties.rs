@@ -70,7 +70,7 @@ impl<'a> Victim<'a> {
 
     pub(super) fn is_on(&self, index: PoolIndex) -> bool {
         let is_there = |binding: &Binding| binding.indices.contains(&index);
-        // Searches ask this of each member on each GPU.
+        // Searches test each member on each GPU.
         is_there(self.binding) || self.job.spec.is_gang() && self.members().any(|(_, mate)| is_there(mate))
     }
 
