@@ -1,5 +1,6 @@
 //! A node with the four teams on it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -144,12 +145,27 @@ impl World {
 
     /// Names of the jobs preempted so far, as often as they were, sorted.
     pub fn preempted(&self) -> Vec<String> {
-        let events = self.node.events().into_iter().filter(|event| event.kind == "job-preempted");
-        // A member's slice is PROJECT.JOB.INDEX.
-        let job = |slice: String| slice.split('.').nth(1).map(str::to_string);
-        let mut jobs: Vec<String> = events.filter_map(|event| job(event.slice?)).collect();
+        let mut jobs = self.jobs_of("job-preempted");
         jobs.sort();
         jobs
+    }
+
+    /// Times that each job was preempted and not parked, so that it started over.
+    pub fn stopped(&self) -> BTreeMap<String, usize> {
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        self.jobs_of("job-preempted").into_iter().for_each(|job| *times.entry(job).or_default() += 1);
+        for job in self.jobs_of("slice-parked") {
+            times.entry(job).and_modify(|times| *times = times.saturating_sub(1));
+        }
+        times
+    }
+
+    /// Jobs of the events of a kind, one for each event.
+    fn jobs_of(&self, kind: &str) -> Vec<String> {
+        let events = self.node.events().into_iter().filter(|event| event.kind == kind);
+        // A member's slice is PROJECT.JOB.INDEX.
+        let job = |slice: String| slice.split('.').nth(1).map(str::to_string);
+        events.filter_map(|event| job(event.slice?)).collect()
     }
 
     /// Reads the job's own record of its processes.

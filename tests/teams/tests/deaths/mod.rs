@@ -98,14 +98,16 @@ impl Killing {
     fn finish(&mut self, step: &Step) {
         self.restart(None).unwrap();
         if !self.world.is_done(&step.act) {
-            self.world.act(&step.act).success();
+            // A deleted job that was still ending may be gone by now, and is refused then.
+            let again = self.world.act(&step.act);
+            assert!(again.code == Some(0) || self.world.is_done(&step.act), "{again:?}");
             self.restart(None).unwrap();
         }
         holds(&self.world.settle(step.then), step.then, step.act.job());
     }
 
     fn end(self) {
-        nothing_is_lost(&self.world, &self.world.finish(), 2);
+        nothing_is_lost(&self.world, 2);
         let log = self.world.node.daemon_log();
         assert!(!log.contains("panicked"), "{log}");
     }
