@@ -146,6 +146,7 @@ impl Account {
             outstanding: Nanos::new(outstanding.unwrap_or(0)),
             claims_work: sum.claims_work,
             waiting: sum.waiting,
+            in_order: sum.launching > 0 && !sum.side_by_side,
             kernel: Nanos::new(kernel),
             longest: Nanos::new(longest),
             progress: sum.progress,
@@ -160,6 +161,8 @@ struct Sum {
     pending: [u64; MAX_DEVICES],
     claims_work: bool,
     waiting: bool,
+    /// Launches of an active process run side by side, or may.
+    side_by_side: bool,
     marks: u64,
     launching: u64,
     passes: u64,
@@ -186,6 +189,7 @@ impl Sum {
         if reading.is_active() {
             self.of_active = most(self.of_active);
             self.launching += 1;
+            self.side_by_side |= reading.streams != 1;
         }
         self.claims_work |= reading.devices.iter().any(|there| there.since != 0);
         self.waiting |= reading.waiting > 0;

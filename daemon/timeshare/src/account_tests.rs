@@ -101,6 +101,24 @@ fn finished_work_is_not_charged_on_late_notice() {
 }
 
 #[test]
+fn launches_are_in_order_where_each_process_with_work_says_so() {
+    let (pages, mut account) = ([Page::new(), Page::new()], account());
+    let mut in_order = |streams: [u64; 2], at_ms| {
+        for (page, streams) in pages.iter().zip(streams) {
+            page.record().tally(Tally::Streams).store(streams, Relaxed);
+        }
+        look(&mut account, at_ms, &[&pages[0], &pages[1]]).in_order
+    };
+    assert!(!in_order([1, 1], 100), "none has work");
+    pages[0].begin(101, 1, 1);
+    assert!(in_order([1, 2], 102), "the other has no work");
+    pages[1].begin(103, 1, 1);
+    assert!(in_order([1, 1], 104));
+    assert!(!in_order([1, 2], 105));
+    assert!(!in_order([0, 1], 106), "an earlier release does not say");
+}
+
+#[test]
 fn concurrently_busy_processes_count_once() {
     let (pages, mut account) = ([Page::new(), Page::new(), Page::new()], account());
     let pages: Vec<&Page> = pages.iter().collect();

@@ -54,6 +54,10 @@ pub enum Tally {
     WaitedNs,
     /// Launches of whole graphs, which [`Tally::Launches`] counts too.
     Graphs,
+    /// 1 if the last launches on the device of the last mark were in one stream, 2 if in several.
+    ///
+    /// 0 before the first mark, and from releases without this counter.
+    Streams,
 }
 
 /// The compute records of a usage region, for reading and writing.

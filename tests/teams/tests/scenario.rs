@@ -23,7 +23,7 @@ fn holds(seen: &Seen, then: &[teams::scenario::Totals], after: &str) {
     assert_eq!(seen.wrongs(), Vec::<String>::new(), "after {after}");
 }
 
-/// Ends the work, and checks that every job succeeded, and ran as often as it had to and never twice at once.
+/// Ends the work; checks that every job succeeded, ran as often as it had to and never twice at once.
 ///
 /// Jobs end in any order. One that starts meanwhile may be preempted before it uses a GPU, and then starts over.
 #[track_caller]

@@ -28,7 +28,8 @@ fn busy_for(busy: Nanos, open: bool, progress: u64) -> Observed {
     let kernel = Nanos::millis(1);
     let outstanding = if open { kernel } else { Nanos::ZERO };
     let busy = vec![busy];
-    Observed { busy, outstanding, waiting: !open, kernel, longest: kernel, progress, claims_work: false }
+    let seen = Observed { outstanding, waiting: !open, in_order: true, ..Observed::default() };
+    Observed { busy, kernel, longest: kernel, progress, ..seen }
 }
 
 /// Milliseconds of 2000 in which the honest one of two slices may launch, with 300 beside 600.
@@ -295,6 +296,7 @@ fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
         outstanding: Nanos::millis(outstanding),
         claims_work: outstanding > 0,
         waiting,
+        in_order: true,
         kernel: Nanos::millis(1),
         longest: Nanos::millis(1),
         progress: busy,
@@ -370,4 +372,34 @@ fn nobody_waits_longer_for_one_that_stands_still_because_it_says_that_it_always_
         });
         assert!(came.is_some_and(|ms| ms <= 150), "{came:?} ms where kernels are said to take {longest}");
     }
+}
+
+/// Tests if the successor of a slice with a queue of launches of 1 ms learns its time before that ends.
+fn is_announced_beside(longest: Nanos, in_order: bool) -> bool {
+    let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));
+    let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+    arbiter.admit(at(0), first.clone(), fair(500));
+    arbiter.admit(at(0), second.clone(), fair(500));
+    for ms in 1..100 {
+        let seen = busy_for(Nanos::millis(ms), true, ms);
+        let outstanding = Nanos::millis(4);
+        arbiter.observe(at(ms), &first, Observed { outstanding, longest, in_order, ..seen });
+        arbiter.observe(at(ms), &second, Observed { waiting: true, ..Observed::default() });
+        let decision = arbiter.decide(at(ms));
+        let opens = |(who, next): &(SliceName, Option<NextLease>)| {
+            *who == second && next.is_some_and(|next| next.lease.open)
+        };
+        if decision.next.iter().any(opens) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_launch_that_seems_longer_by_less_than_a_queue_leaves_the_end_of_one_foreseen() {
+    assert!(is_announced_beside(Nanos::millis(1), false));
+    assert!(is_announced_beside(Nanos::millis(5), true), "its word may have come late");
+    assert!(!is_announced_beside(Nanos::millis(5), false), "it may have run beside others");
+    assert!(!is_announced_beside(Nanos::millis(6), true));
 }

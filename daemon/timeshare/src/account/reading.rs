@@ -17,6 +17,7 @@ pub(super) struct RecordReading {
     pub(super) passes: u64,
     pub(super) degraded: u64,
     pub(super) sequence: u64,
+    pub(super) streams: u64,
     pub(super) marks: u64,
     /// One entry for each device of the slice.
     pub(super) devices: Vec<There>,
@@ -51,6 +52,7 @@ impl RecordReading {
         self.passes = tally(Tally::Passes);
         self.degraded = tally(Tally::Degraded);
         self.sequence = tally(Tally::Sequence);
+        self.streams = tally(Tally::Streams);
         for (there, device) in self.devices.iter_mut().zip((0..).map_while(DeviceSlot::new)) {
             let since = record.busy_since_ns(device).load(Relaxed);
             let stretch = if since == 0 { 0 } else { now.nanos().saturating_sub(since) };

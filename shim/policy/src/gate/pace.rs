@@ -20,6 +20,8 @@ use super::{
 const GAP_NS: u64 = 2_000_000;
 /// A kernel that takes less is too brief to have a mark of its own.
 const BRIEF_NS: u64 = 100_000;
+/// Consecutive marks in one stream after which the others count as left.
+const SURELY_ONE: u64 = 256;
 
 impl Gate<'_> {
     /// Launches that a thread made by itself.
@@ -201,11 +203,27 @@ impl Gate<'_> {
         set(About::Graphs, graphs);
         set(About::Estimate, estimate_ns);
         self.date_mark(at, place, pass);
+        self.note_stream(place);
         let estimate_us = u32::try_from(estimate_ns / 1000).unwrap_or(u32::MAX);
         self.record.marks().submit(CompletionMark { sequence, device: place.device, estimate_us });
         self.state.sequence().store(sequence.into(), Relaxed);
         self.state.set_pending(at, true);
         Some(sequence)
+    }
+
+    /// Counts marks since one stood in another stream than the mark before it.
+    fn note_stream(&self, place: LaunchTarget) {
+        let (before, stream) =
+            (self.state.get(place.device, DeviceWord::LastStream), place.stream.wrapping_add(1).max(1));
+        self.state.set(place.device, DeviceWord::LastStream, stream);
+        let alike = match before {
+            0 => SURELY_ONE,
+            _ if before == stream => self.state.get(place.device, DeviceWord::Alike) + 1,
+            _ => 0,
+        };
+        self.state.set(place.device, DeviceWord::Alike, alike.min(SURELY_ONE));
+        let streams = if alike >= SURELY_ONE { 1 } else { 2 };
+        self.record.tally(Tally::Streams).store(streams, Relaxed);
     }
 
     /// Tests if no place is left for a mark.

@@ -77,6 +77,10 @@ pub(super) enum DeviceWord {
     SlowAt,
     /// 1 if a mark of this measurement stood behind several launches while other streams had work.
     Shared,
+    /// One more than the stream of the last mark; 0 if there was none.
+    LastStream,
+    /// Consecutive marks in that stream, up to a bound.
+    Alike,
 }
 
 /// Graphs and transfers that are not alike.

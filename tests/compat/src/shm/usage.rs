@@ -73,7 +73,7 @@ fn numbers(description: &mut Description, region: &Region) {
     description.add("compute busy_since_ns of slot 5, device 2", since);
 }
 
-const TALLIES: [Tally; 9] = [
+const TALLIES: [Tally; 10] = [
     Tally::Waiting,
     Tally::Sequence,
     Tally::Launches,
@@ -83,6 +83,7 @@ const TALLIES: [Tally; 9] = [
     Tally::Degraded,
     Tally::WaitedNs,
     Tally::Graphs,
+    Tally::Streams,
 ];
 
 fn marks(description: &mut Description, region: &Region) {

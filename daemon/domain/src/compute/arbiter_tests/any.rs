@@ -88,12 +88,13 @@ fn any_nanos() -> impl Strategy<Value = Nanos> {
 
 fn any_observed() -> impl Strategy<Value = Observed> {
     let busy = prop::collection::vec(any_nanos(), 0..4);
-    (busy, any_nanos(), any::<(bool, bool)>(), any_nanos(), any_nanos(), any::<u64>()).prop_map(
-        |(busy, outstanding, (claims_work, waiting), kernel, longest, progress)| Observed {
+    (busy, any_nanos(), any::<(bool, bool, bool)>(), any_nanos(), any_nanos(), any::<u64>()).prop_map(
+        |(busy, outstanding, (claims_work, waiting, in_order), kernel, longest, progress)| Observed {
             busy,
             outstanding,
             claims_work,
             waiting,
+            in_order,
             kernel,
             longest,
             progress,

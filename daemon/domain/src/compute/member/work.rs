@@ -120,6 +120,16 @@ impl SliceState {
         kernel > Nanos::ZERO && self.seen.longest <= kernel + kernel
     }
 
+    /// Tests if the end of a queue of its launches can be estimated well enough for a hand-over.
+    ///
+    /// A word that comes late makes a launch seem longer, and by more than brief launches take. Lengths of launches side by side
+    /// differ in truth, and mates of a gang begin together.
+    pub(in crate::compute) fn ends_about(&self, rules: &Rules) -> bool {
+        let kernel = self.seen.kernel;
+        let seems_alike = kernel > Nanos::ZERO && self.seen.longest <= kernel + rules.depth;
+        self.is_predictable() || seems_alike && self.seen.in_order && self.mates.is_empty()
+    }
+
     /// Tests if estimates of its work fail, as a few of its kernels may take much longer than the mean.
     pub(in crate::compute) fn is_erratic(&self, rules: &Rules) -> bool {
         self.seen.kernel.scaled(8, 1) > rules.depth

@@ -76,7 +76,7 @@ impl Round<'_> {
     fn foresees_end(&self, at: usize) -> bool {
         let member = self.at(at);
         !self.rules.strict_drain
-            && member.is_predictable()
+            && member.ends_about(self.rules)
             && self.now.since(member.ends) <= self.rules.overlap
     }
 

@@ -239,3 +239,17 @@ proptest! {
         judge_streams(kernel, size, streams, lease, if slows { Crowd::Slows } else { Crowd::Waits })?;
     }
 }
+
+#[test]
+fn record_says_whether_the_last_marks_were_in_one_stream() {
+    let world = world(OPEN, MS, WHOLE);
+    assert_eq!(world.tally(Tally::Streams), 0);
+    world.saturate_in(1, 20);
+    assert_eq!(world.tally(Tally::Streams), 1);
+    world.saturate_in(2, 20);
+    assert_eq!(world.tally(Tally::Streams), 2);
+    world.saturate_in(1, 200);
+    assert_eq!(world.tally(Tally::Streams), 2, "another may come back");
+    world.saturate_in(1, 200);
+    assert_eq!(world.tally(Tally::Streams), 1);
+}
