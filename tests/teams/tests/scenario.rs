@@ -11,6 +11,9 @@ use teams::seen::Seen;
 use teams::world::World;
 use tranche_domain::jobs::JobKind::{Interactive, Training};
 
+/// Kernels of a job that is stopped although it could be parked once it uses a GPU.
+const HARDLY: u64 = 10;
+
 /// Checks that all jobs are settled, with allowed totals, on GPUs where they may be.
 #[track_caller]
 fn holds(seen: &Seen, then: &[teams::scenario::Totals], after: &str) {
@@ -65,6 +68,12 @@ fn parked_jobs_of_the_four_teams_reach_the_same_states_and_never_start_over() {
     let parked = world.node.events().into_iter().filter(|event| event.kind == "slice-parked").count();
     assert_eq!(parked, PREEMPTED.len());
     nothing_is_lost(&world, 1);
+    for name in submitted() {
+        let runs = world.runs(name).all;
+        let before = runs.split_last().map_or(&[][..], |(_, before)| before);
+        let hardly_ran = before.iter().all(|run| run.saved.is_some_and(|kernels| kernels <= HARDLY));
+        assert!(hardly_ran, "{name} has used a GPU and was not parked: {runs:?}");
+    }
     was_never_too_much(&world.node);
 }
 
