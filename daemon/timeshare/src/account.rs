@@ -140,12 +140,14 @@ impl Account {
         (self.launching, self.waiting, self.marks) = (sum.launching, sum.waiting, sum.marks);
         self.claims_work = sum.claims_work;
         let outstanding = self.order.iter().map(|device| sum.pending[device.index()]).max();
+        let contexts = self.order.iter().map(|device| sum.contexts[device.index()]).max();
         let (kernel, longest) = if sum.launching > 0 { sum.of_active } else { sum.of_all };
         Observed {
             busy: self.busy.clone(),
             outstanding: Nanos::new(outstanding.unwrap_or(0)),
             claims_work: sum.claims_work,
             waiting: sum.waiting,
+            contexts: contexts.unwrap_or(0),
             in_order: sum.launching > 0 && !sum.side_by_side,
             kernel: Nanos::new(kernel),
             longest: Nanos::new(longest),
@@ -159,6 +161,8 @@ impl Account {
 struct Sum {
     busy: [u64; MAX_DEVICES],
     pending: [u64; MAX_DEVICES],
+    /// Processes with work outstanding.
+    contexts: [u32; MAX_DEVICES],
     claims_work: bool,
     waiting: bool,
     /// Launches of an active process run side by side, or may.
@@ -180,7 +184,9 @@ impl Sum {
             let busy = process.count(reading, device).min(passed);
             most_busy = busy.max(most_busy);
             self.busy[device] = self.busy[device].saturating_add(busy);
-            self.pending[device] = self.pending[device].saturating_add(process.devices[device].left);
+            let left = process.devices[device].left;
+            self.pending[device] = self.pending[device].saturating_add(left);
+            self.contexts[device] += u32::from(left > 0);
         }
         process.watch_progress(reading, most_busy);
         let (last, launches) = (&process.last, process.lengths(reading));

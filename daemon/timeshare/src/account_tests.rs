@@ -126,7 +126,9 @@ fn concurrently_busy_processes_count_once() {
     pages.iter().for_each(|page| page.begin(100, 1, 50));
     let seen = look(&mut account, 110, &pages);
     assert_eq!((busy_ms(&seen), seen.outstanding), (10, Nanos::millis(150)));
-    assert_eq!(account.launching(), 3);
+    assert_eq!((account.launching(), seen.contexts), (3, 3));
+    pages[1].record().marks().done(1).store(1, Relaxed);
+    assert_eq!(look(&mut account, 111, &pages).contexts, 2, "the work of one is done");
 }
 
 #[test]

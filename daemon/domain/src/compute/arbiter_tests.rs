@@ -296,6 +296,7 @@ fn who_had_the_gpu_alone_owes_nothing_to_one_that_comes() {
         outstanding: Nanos::millis(outstanding),
         claims_work: outstanding > 0,
         waiting,
+        contexts: 1,
         in_order: true,
         kernel: Nanos::millis(1),
         longest: Nanos::millis(1),
@@ -402,4 +403,33 @@ fn a_launch_that_seems_longer_by_less_than_a_queue_leaves_the_end_of_one_foresee
     assert!(is_announced_beside(Nanos::millis(5), true), "its word may have come late");
     assert!(!is_announced_beside(Nanos::millis(5), false), "it may have run beside others");
     assert!(!is_announced_beside(Nanos::millis(6), true));
+}
+
+/// Charge in milliseconds of a slice whose turn has ended, for 40 ms in which another was busy as well.
+fn charged_after_its_turn(contexts: u32) -> u32 {
+    let (mut arbiter, first, second) = (Arbiter::new(Rules::default()), name(0), name(1));
+    let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+    let seen = |busy| {
+        let (busy, outstanding) = (vec![Nanos::millis(busy)], Nanos::millis(4));
+        Observed { busy, outstanding, contexts, ..Observed::default() }
+    };
+    arbiter.admit(at(0), first.clone(), fair(500));
+    arbiter.admit(at(0), second.clone(), fair(500));
+    arbiter.observe(at(0), &first, seen(0));
+    arbiter.observe(at(0), &second, Observed::default());
+    arbiter.decide(at(0));
+    arbiter.change(at(0), &first, ComputeTerms { frozen: true, ..fair(500) });
+    arbiter.decide(at(0));
+    arbiter.observe(at(40), &first, seen(40));
+    arbiter.observe(at(40), &second, Observed { contexts: 1, ..seen(40) });
+    arbiter.decide(at(40));
+    arbiter.used(at(500), &first, gpu(0), Window::Second).get()
+}
+
+#[test]
+fn each_context_of_a_slice_has_time_slices_of_its_own() {
+    // Half a millisecond for each before the other, then as much for each as for the other.
+    assert!(charged_after_its_turn(1).abs_diff(20) <= 1, "{}", charged_after_its_turn(1));
+    assert!(charged_after_its_turn(4).abs_diff(32) <= 1, "{}", charged_after_its_turn(4));
+    assert!(charged_after_its_turn(9).abs_diff(36) <= 1, "{}", charged_after_its_turn(9));
 }

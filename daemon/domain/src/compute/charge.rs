@@ -9,16 +9,25 @@ pub(super) struct Use {
     pub(super) busy: Nanos,
     /// Time that it has before those beside it, as its work began first. What it had so is deducted.
     pub(super) first: Nanos,
+    /// Contexts in which it has work, each with time slices of its own; 0 counts as 1.
+    pub(super) contexts: u32,
     /// Time since its work should have ended. While others were busy, they ran, and only its marker waited for them.
     pub(super) late: Nanos,
     /// Part of the time that is charged to it.
     pub(super) charged: Nanos,
 }
 
+impl Use {
+    fn weight(&self) -> u64 {
+        u64::from(self.contexts.max(1))
+    }
+}
+
 /// Turns busy times of several slices within `passed` into charges.
 ///
 /// Where their sum is more than `passed` they were busy at once. What is `late` gives way to the others; then each has its
-/// `first` before them, and all share alike in the rest of the time that was counted twice.
+/// `first` before them, and all share in the rest of the time that was counted twice as the hardware divides it: alike for
+/// each context.
 pub(super) fn split(passed: Nanos, uses: &mut [Use]) {
     uses.iter_mut().for_each(|own| own.busy = own.busy.min(passed));
     let mut excess = busy(uses) - passed;
@@ -39,17 +48,22 @@ pub(super) fn split(passed: Nanos, uses: &mut [Use]) {
     uses.iter_mut().for_each(|own| own.charged += core::mem::take(&mut own.busy));
 }
 
-/// Lowers busy times by an excess in total, alike where they last.
+/// Lowers busy times by an excess in total, so that each context keeps as much as any other where they last.
 fn lower(uses: &mut [Use], mut excess: Nanos, of: impl Fn(&Use) -> bool) {
     let pays = |own: &Use| own.busy > Nanos::ZERO && of(own);
     while excess > Nanos::ZERO {
-        let payers = uses.iter().filter(|own| pays(own)).count() as u64;
+        let weights = uses.iter().filter(|own| pays(own)).map(Use::weight);
+        let (payers, all) = weights.fold((0, 0), |(payers, all), own| (payers + 1, all + own));
         if payers == 0 {
             return;
         }
-        let each = Nanos::new(excess.get().div_ceil(payers));
+        let whole = excess.get();
         for own in uses.iter_mut().filter(|own| pays(own)) {
-            let less = own.busy.min(each);
+            let part = match payers {
+                1 => whole,
+                _ => whole.saturating_mul(all - own.weight()).div_ceil(all * (payers - 1)),
+            };
+            let less = own.busy.min(Nanos::new(part));
             own.busy = own.busy - less;
             excess = excess - less;
         }
@@ -105,6 +119,22 @@ mod tests {
     }
 
     #[test]
+    fn each_context_has_as_much_of_the_time_as_any_other() {
+        let charged = |busy: [u64; 3], contexts: [u32; 3]| {
+            let uses = busy.iter().zip(contexts);
+            let uses =
+                uses.map(|(busy, contexts)| Use { busy: Nanos::millis(*busy), contexts, ..Use::default() });
+            let mut uses: Vec<Use> = uses.collect();
+            split(Nanos::millis(12), &mut uses);
+            uses.into_iter().map(|own| own.charged).collect::<Vec<_>>()
+        };
+        assert_eq!(charged([12, 12, 0], [3, 1, 5]), ms(&[9, 3, 0]));
+        assert_eq!(charged([12, 12, 12], [1, 2, 3]), ms(&[2, 4, 6]));
+        // Alone it has all of it.
+        assert_eq!(charged([12, 0, 0], [4, 1, 1]), ms(&[12, 0, 0]));
+    }
+
+    #[test]
     fn a_slice_whose_work_began_first_has_that_much_before_the_other() {
         assert_eq!(split_of(Nanos::millis(10), &ms(&[3, 10]), &ms(&[5])), (ms(&[3, 7]), ms(&[2, 0])));
         assert_eq!(split_of(Nanos::millis(10), &ms(&[10, 6]), &ms(&[2])), (ms(&[8, 2]), ms(&[0, 0])));
@@ -113,10 +143,10 @@ mod tests {
     }
 
     fn any_uses(count: core::ops::Range<usize>) -> impl Strategy<Value = Vec<Use>> {
-        let times = (0u64..1_000_000, 0u64..2_000_000, 0u64..2_000_000);
-        let one = times.prop_map(|(busy, first, late)| {
+        let times = (0u64..1_000_000, 0u64..2_000_000, 0u64..2_000_000, 0u32..40);
+        let one = times.prop_map(|(busy, first, late, contexts)| {
             let [busy, first, late] = [busy, first, late].map(Nanos::new);
-            Use { busy, first, late, charged: Nanos::ZERO }
+            Use { busy, first, late, contexts, charged: Nanos::ZERO }
         });
         prop::collection::vec(one, count)
     }

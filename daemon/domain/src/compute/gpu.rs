@@ -81,7 +81,13 @@ impl ScheduledGpu {
         let uses = self.places.iter().map(|(at, device)| {
             let member = &slices[*at].1;
             let first = if member.is_open() { Nanos::ZERO } else { member.tail };
-            Use { busy: member.used[*device], first, late: member.late(now, rules), charged: Nanos::ZERO }
+            Use {
+                busy: member.used[*device],
+                first,
+                late: member.late(now, rules),
+                contexts: member.seen.contexts,
+                charged: Nanos::ZERO,
+            }
         });
         self.uses.clear();
         self.uses.extend(uses);

@@ -24,7 +24,7 @@ use passage::Passage;
 use trial::Trial;
 use wait::TargetWait;
 
-/// Time that work of a closed slice has on the GPU before work that another launched after its closing.
+/// Time that a context of a closed slice has on the GPU before work that another slice launched after its closing.
 ///
 /// The hardware changes contexts when a time slice is over, not when the other launches.
 const TAIL: Nanos = Nanos::micros(500);
@@ -318,7 +318,7 @@ impl SliceState {
         if was && !is {
             self.closed_at = now;
             self.dryness.end_turn();
-            self.tail = TAIL;
+            self.tail = TAIL.scaled(u64::from(self.seen.contexts).max(1), 1);
             if self.wants() && self.owed > i128::from(rules.quantum.get()) {
                 // Interrupted within a request, it waits anew. Endless work leaves no such claim.
                 self.wait.begin(now, true);

@@ -92,6 +92,8 @@ pub struct Observed {
     ///
     /// Before it waits it marks the end of its earlier launches, so that this becomes known.
     pub waiting: bool,
+    /// Processes with work outstanding, on the GPU where they are most. The hardware gives each as much time as any other.
+    pub contexts: u32,
     /// In the records of all processes with work, the last launches were in one stream each.
     pub in_order: bool,
     /// Typical length of one launch; zero if it is not known yet.

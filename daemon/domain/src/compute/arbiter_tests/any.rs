@@ -88,16 +88,20 @@ fn any_nanos() -> impl Strategy<Value = Nanos> {
 
 fn any_observed() -> impl Strategy<Value = Observed> {
     let busy = prop::collection::vec(any_nanos(), 0..4);
-    (busy, any_nanos(), any::<(bool, bool, bool)>(), any_nanos(), any_nanos(), any::<u64>()).prop_map(
-        |(busy, outstanding, (claims_work, waiting, in_order), kernel, longest, progress)| Observed {
-            busy,
-            outstanding,
-            claims_work,
-            waiting,
-            in_order,
-            kernel,
-            longest,
-            progress,
+    let state = any::<(bool, bool, u32, bool)>();
+    (busy, any_nanos(), state, any_nanos(), any_nanos(), any::<u64>()).prop_map(
+        |(busy, outstanding, (claims_work, waiting, contexts, in_order), kernel, longest, progress)| {
+            Observed {
+                busy,
+                outstanding,
+                claims_work,
+                waiting,
+                contexts,
+                in_order,
+                kernel,
+                longest,
+                progress,
+            }
         },
     )
 }

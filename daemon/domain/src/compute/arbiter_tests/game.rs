@@ -170,6 +170,7 @@ impl Game {
                 outstanding: self.left[at],
                 claims_work: self.left[at] > Nanos::ZERO,
                 waiting: self.has_work(at) && !self.leases[at].open,
+                contexts: 1,
                 in_order: true,
                 kernel: KERNEL,
                 longest: KERNEL,
