@@ -158,6 +158,10 @@ impl Host for LaunchMachine<'_> {
         sys::sleep_ns(nanoseconds);
     }
 
+    fn pause(&self) {
+        (0..16).for_each(|_| core::hint::spin_loop());
+    }
+
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
         sys::wait_while(self.inside.control.lease_word(), turn, nanoseconds);
     }

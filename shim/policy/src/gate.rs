@@ -48,6 +48,8 @@ pub trait Host {
     fn now_ns(&self) -> u64;
     /// Sleeps about so long, or less.
     fn sleep_ns(&self, nanoseconds: u64);
+    /// Lets a microsecond pass or less, without giving up the processor.
+    fn pause(&self);
     /// Sleeps until the lease's turn is another than this, at most so long, or less.
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64);
     /// Rings the slice's bell.

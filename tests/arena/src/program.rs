@@ -9,6 +9,7 @@ use tranche_policy::{Awaited, Grant, Host, Launch, LaunchTarget, Spent, Work};
 use tranche_shm::DeviceSlot;
 use tranche_shm::lease::Lease;
 
+use crate::US;
 use crate::chance::Chance;
 use crate::lies::{self, Lie, Lies};
 use crate::load::Load;
@@ -202,6 +203,10 @@ impl Host for Thread<'_> {
     fn sleep_ns(&self, nanoseconds: u64) {
         let late = self.world.wakes(self.world.setup.delays.nap);
         self.sleep(Sleep::Until(late + nanoseconds));
+    }
+
+    fn pause(&self) {
+        self.sleep(Sleep::Until(self.now() + 2 * US));
     }
 
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {

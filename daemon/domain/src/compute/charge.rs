@@ -48,7 +48,7 @@ pub(super) fn split(passed: Nanos, uses: &mut [Use]) {
     uses.iter_mut().for_each(|own| own.charged += core::mem::take(&mut own.busy));
 }
 
-/// Lowers busy times by an excess in total, so that each context keeps as much as any other where they last.
+/// Lowers busy times by an excess in total. Each context keeps as much as any other where they last.
 fn lower(uses: &mut [Use], mut excess: Nanos, of: impl Fn(&Use) -> bool) {
     let pays = |own: &Use| own.busy > Nanos::ZERO && of(own);
     while excess > Nanos::ZERO {

@@ -24,7 +24,7 @@ use passage::Passage;
 use trial::Trial;
 use wait::TargetWait;
 
-/// Time that a context of a closed slice has on the GPU before work that another slice launched after its closing.
+/// Time that a context of a closed slice has on the GPU before work launched after its closing.
 ///
 /// The hardware changes contexts when a time slice is over, not when the other launches.
 const TAIL: Nanos = Nanos::micros(500);

@@ -7,7 +7,7 @@ use tranche_shm::compute::Tally;
 use tranche_shm::lease::Lease;
 
 use super::measure::CompletionGlance;
-use super::room::ProcessWork;
+use super::room::{ProcessWork, SPIN_NS};
 use super::state::DeviceWord;
 use super::{Gate, Host, Launch, LaunchTarget, Pass, Spent, passes};
 
@@ -139,9 +139,11 @@ impl Gate<'_> {
 
     fn wait_for_room(&self, place: LaunchTarget, host: &impl Host) -> Pass {
         let mut progress: Option<(u64, u64)> = None;
+        let mut spins: Option<(u64, u64)> = None;
         loop {
             let opened = self.opened(host);
-            let now = self.now(host);
+            let is_written = !self.has_to_ask(host);
+            let now = host.now_ns();
             let seen = match self.try_begin(place, Spent::default(), opened, now) {
                 Ok(pass) => return self.counted(pass, opened),
                 Err(seen) => seen,
@@ -160,7 +162,14 @@ impl Gate<'_> {
                 self.record.tally(Tally::Passes).fetch_add(1, Relaxed);
                 return pass;
             }
-            host.sleep_ns(seen.nap_ns(opened.lease));
+            spins = spins.filter(|(done, _)| *done == seen.done);
+            let spun = now.saturating_sub(spins.map_or(now, |(_, since)| since));
+            if is_written && spun < SPIN_NS && seen.runs_dry(opened.lease) {
+                spins = spins.or(Some((seen.done, now)));
+                host.pause();
+            } else {
+                host.sleep_ns(seen.nap_ns(opened.lease));
+            }
         }
     }
 

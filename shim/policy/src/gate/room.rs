@@ -11,6 +11,12 @@ use super::{Gate, LaunchTarget, UNKNOWN_LAUNCHES};
 /// Sleep of a thread that waits for room, in nanoseconds; longer each time if the work is overdue.
 const NAP_NS: u64 = 50_000;
 const LONG_NAP_NS: u64 = 1_000_000;
+/// Time in nanoseconds around the expected end of a launch in which a waiting thread spins.
+///
+/// It spins for no longer than that. A sleep takes 50 to 110 us longer than requested, for which the GPU would be idle.
+pub(super) const SPIN_NS: u64 = 100_000;
+/// Longest launch before whose end a thread spins: of longer ones a sleep costs little.
+const BRIEF_NS: u64 = 2_000_000;
 
 /// Outstanding work of a process on a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,11 +56,19 @@ impl ProcessWork {
     /// With a sleep until it is due a shorter length would never be learnt.
     pub(super) fn nap_ns(&self, lease: Lease) -> u64 {
         let (due, less) = self.next.unwrap_or_default();
-        let until_next = if due < 0 { due.unsigned_abs() / 8 } else { due as u64 / 8 * 7 };
         let left = self.estimate_ns.saturating_sub(less);
+        let until_next = if due < 0 { due.unsigned_abs() / 8 } else { due as u64 / 8 * 7 };
         let excess = left.saturating_sub(u64::from(lease.depth_us) * 1000);
         let excess = if self.launches > u64::from(lease.least) + self.streams { excess } else { 0 };
         until_next.max(excess / 2).clamp(NAP_NS, LONG_NAP_NS)
+    }
+
+    /// Tests if the GPU is idle in a moment unless a launch comes, where launches are made one by one.
+    pub(super) fn runs_dry(&self, lease: Lease) -> bool {
+        let is_last = |(due, less): &(i64, u64)| {
+            due.unsigned_abs() <= SPIN_NS && self.estimate_ns <= (*less).min(BRIEF_NS)
+        };
+        lease.depth_us == 0 && self.next.as_ref().is_some_and(is_last)
     }
 
     pub(super) const fn is_idle(&self) -> bool {

@@ -41,6 +41,20 @@ fn whoever_waits_for_room_has_marked_what_it_launched_before() {
 }
 
 #[test]
+fn launches_made_one_by_one_follow_each_other_at_once() {
+    for (kernel, most) in [(MS, 5_000), (10 * MS, 100_000)] {
+        let world = World::new(Lease { depth_us: 0, least: 1, ..OPEN });
+        world.kernel_ns.set(kernel);
+        world.saturate(10);
+        let (before, slept) = (world.now.get(), world.slept.get());
+        world.saturate(100);
+        let gap = (world.now.get() - before) / 100 - kernel;
+        assert!(gap <= most, "the GPU is idle for {gap} ns before each launch of {kernel}");
+        assert!(world.slept.get() - slept >= 100, "a thread sleeps for most of the time");
+    }
+}
+
+#[test]
 fn a_program_of_graphs_alone_tells_what_they_take() {
     let world = World::new(OPEN);
     for at in 0..40 {

@@ -172,6 +172,9 @@ impl Host for World {
         self.seen_waiting.set(self.seen_waiting.get().max(self.tally(Tally::Waiting)));
         self.pass(nanoseconds);
     }
+    fn pause(&self) {
+        self.pass(2_000);
+    }
     fn wait_for_turn(&self, turn: u32, nanoseconds: u64) {
         let mut left = nanoseconds;
         while left > 0 && Lease::turn(self.daemon().reader().lease_word().load(Relaxed)) == turn {
