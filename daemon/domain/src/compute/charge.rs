@@ -18,8 +18,9 @@ pub(super) struct Use {
 }
 
 impl Use {
-    fn weight(&self) -> u64 {
-        u64::from(self.contexts.max(1))
+    /// Part of the time beside others that the hardware gives it, of the sum of all such parts.
+    fn weight(&self) -> u128 {
+        u128::from(self.contexts.max(1))
     }
 }
 
@@ -57,13 +58,13 @@ fn lower(uses: &mut [Use], mut excess: Nanos, of: impl Fn(&Use) -> bool) {
         if payers == 0 {
             return;
         }
-        let whole = excess.get();
+        let whole = u128::from(excess.get());
         for own in uses.iter_mut().filter(|own| pays(own)) {
             let part = match payers {
                 1 => whole,
-                _ => whole.saturating_mul(all - own.weight()).div_ceil(all * (payers - 1)),
+                _ => (whole * (all - own.weight())).div_ceil(all * (payers - 1)),
             };
-            let less = own.busy.min(Nanos::new(part));
+            let less = own.busy.min(Nanos::new(u64::try_from(part).unwrap_or(u64::MAX)));
             own.busy = own.busy - less;
             excess = excess - less;
         }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     fn any_uses(count: core::ops::Range<usize>) -> impl Strategy<Value = Vec<Use>> {
-        let times = (0u64..1_000_000, 0u64..2_000_000, 0u64..2_000_000, 0u32..40);
+        let times = (0u64..1_000_000, 0u64..2_000_000, 0u64..2_000_000, any::<u32>());
         let one = times.prop_map(|(busy, first, late, contexts)| {
             let [busy, first, late] = [busy, first, late].map(Nanos::new);
             Use { busy, first, late, contexts, charged: Nanos::ZERO }

@@ -56,8 +56,8 @@ impl ProcessWork {
     /// With a sleep until it is due a shorter length would never be learnt.
     pub(super) fn nap_ns(&self, lease: Lease) -> u64 {
         let (due, less) = self.next.unwrap_or_default();
-        let left = self.estimate_ns.saturating_sub(less);
         let until_next = if due < 0 { due.unsigned_abs() / 8 } else { due as u64 / 8 * 7 };
+        let left = self.estimate_ns.saturating_sub(less);
         let excess = left.saturating_sub(u64::from(lease.depth_us) * 1000);
         let excess = if self.launches > u64::from(lease.least) + self.streams { excess } else { 0 };
         until_next.max(excess / 2).clamp(NAP_NS, LONG_NAP_NS)
