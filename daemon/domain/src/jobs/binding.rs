@@ -39,6 +39,16 @@ impl QuotaScheduler {
         self.charge(member, MilliGpus::less);
     }
 
+    /// Takes back [`Self::mark_stopping`]. The member counts as bound anew, after those that were bound meanwhile.
+    pub(super) fn mark_staying(&mut self, member: MemberId) {
+        self.enter_phase(member, Phase::Running);
+        self.charge(member, MilliGpus::plus);
+        let order = self.next_order();
+        if let Some(binding) = self.bindings.get_mut(&member) {
+            binding.order = order;
+        }
+    }
+
     /// Releases the claim of a member and requeues it.
     pub(super) fn requeue(&mut self, member: MemberId) {
         self.release(member);

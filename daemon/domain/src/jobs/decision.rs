@@ -78,14 +78,14 @@ impl JobCandidate<'_> {
 impl QuotaScheduler {
     /// Makes all decisions that are possible now. A second call without a change in between returns none.
     pub fn decide(&mut self) -> Vec<Action> {
-        let mut actions = Vec::new();
+        let (mut actions, mut spared) = (Vec::new(), BTreeSet::new());
         self.drop_displaced_claims();
         self.recall_mates(&mut actions);
         self.start_claimed(&mut actions);
         loop {
             while self.bind_next(&mut actions) {}
             // A gang that found no victims may find others beside reserved GPUs.
-            if !self.reserve_for_blocked() {
+            if !self.reserve_for_blocked() && !self.spare_victims(&mut actions, &mut spared) {
                 return actions;
             }
         }

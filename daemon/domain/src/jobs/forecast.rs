@@ -83,6 +83,7 @@ impl QuotaScheduler {
         id: JobId,
         runtime: impl Fn(MemberId, MemberProgress) -> Option<Duration>,
     ) -> Option<Duration> {
+        // Of ends at one moment those of stopped members come first, whose place the decision before has given away.
         let (mut now, mut ends) = (Duration::ZERO, BTreeSet::new());
         for (member, binding) in &self.bindings {
             let left = match binding.phase {
@@ -90,7 +91,7 @@ impl QuotaScheduler {
                 Phase::Stopping => Some((Duration::ZERO, false)),
                 Phase::Running => runtime(*member, MemberProgress::Running).map(|left| (left, true)),
             };
-            ends.extend(left.map(|(left, completed)| (left, *member, completed)));
+            ends.extend(left.map(|(left, completed)| (left, completed, *member)));
         }
         for _ in 0..MOST_STEPS {
             for action in self.decide() {
@@ -100,19 +101,19 @@ impl QuotaScheduler {
                     }
                     Action::Unpark { member } => {
                         let left = runtime(member, MemberProgress::Running);
-                        ends.extend(left.map(|left| (now.saturating_add(left), member, true)));
+                        ends.extend(left.map(|left| (now.saturating_add(left), true, member)));
                     }
                     Action::Start { member, .. } => {
                         let length = runtime(member, MemberProgress::Starting);
-                        ends.extend(length.map(|length| (now.saturating_add(length), member, true)));
+                        ends.extend(length.map(|length| (now.saturating_add(length), true, member)));
                     }
                     Action::Stop { member, .. } | Action::Recall { member, .. } => {
-                        ends.retain(|(_, other, _)| *other != member);
-                        ends.insert((now, member, false));
+                        ends.retain(|(_, _, other)| *other != member);
+                        ends.insert((now, false, member));
                     }
                 }
             }
-            let (end, member, completed) = ends.pop_first()?;
+            let (end, completed, member) = ends.pop_first()?;
             now = end.max(now);
             self.leave(member, completed);
         }

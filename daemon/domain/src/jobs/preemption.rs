@@ -22,11 +22,14 @@
 //!
 //! Idle members of such projects are preempted rather than busy ones, even if they have more GPUs.
 //!
+//! A victim stays if in the end of the decision nothing takes what it would leave.
+//!
 //! A victim's project does not fall below its quota while another choice exists. A job larger than its
 //! project's excess may take it below; the quota that is freed in this way is then guaranteed to it again.
 
 mod parties;
 mod search;
+mod spared;
 
 #[cfg(test)]
 use alloc::collections::BTreeSet;

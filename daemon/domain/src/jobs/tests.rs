@@ -137,6 +137,7 @@ impl World {
         for round in 0..1000 {
             let actions = self.scheduler.decide();
             self.check_gangs();
+            self.check_stops(&actions);
             assert_eq!(self.scheduler.decide(), [], "a decision was not the last one: {self:?}");
             if actions.is_empty() {
                 return round;
@@ -144,6 +145,33 @@ impl World {
             self.apply_actions(&actions);
         }
         panic!("the board never comes to rest");
+    }
+
+    /// Checks that others take a part at least of what each stopped member or gang leaves.
+    fn check_stops(&self, actions: &[Action]) {
+        let scheduler = &self.scheduler;
+        let is_taken = |member: MemberId| {
+            scheduler.bindings[&member].indices.iter().any(|index| {
+                let here = scheduler.bindings.iter().filter(|(other, binding)| {
+                    let is_mate = scheduler.is_gang(member.job) && other.job == member.job;
+                    let would_stay = binding.phase != Phase::Stopping || **other == member || is_mate;
+                    would_stay && binding.indices.contains(index)
+                });
+                let parts = here.map(|(other, _)| scheduler.jobs()[&other.job].spec.size.of_each());
+                let outside = scheduler.pool.entry(*index).gpu.unavailable();
+                let reserved = scheduler.reserved.iter().any(|reserved| reserved.indices.contains(index));
+                reserved || parts.sum::<MilliGpus>().plus(outside) > MilliGpus::ONE
+            })
+        };
+        for one in actions {
+            let Action::Stop { member, .. } = one else { continue };
+            let spec = &scheduler.jobs()[&member.job].spec;
+            let account = &scheduler.accounts[&spec.project];
+            let may_return = account.project.weight() > MilliGpus::ZERO;
+            let mut leaving = scheduler.members(member.job).map(|(mate, _)| mate);
+            let is_taken = if spec.is_gang() { leaving.any(is_taken) } else { is_taken(*member) };
+            assert!(is_taken || !may_return, "{} was stopped for nothing: {self:?}", spec.name);
+        }
     }
 
     fn apply_actions(&mut self, actions: &[Action]) {

@@ -71,9 +71,11 @@ fn started_at(world: &mut World, id: JobId, length: impl Fn(MemberId) -> Duratio
     let mut running: Vec<(Duration, MemberId)> = Vec::new();
     let mut now = Duration::ZERO;
     for _ in 0..200 {
+        let before = world.stopped.len();
         world.settle();
         let here: Vec<MemberId> = world.running().into_iter().map(|(member, _)| member).collect();
-        running.retain(|(_, member)| here.contains(member));
+        // What was stopped starts over, perhaps at once on other GPUs.
+        running.retain(|(_, member)| !world.stopped[before..].contains(&world.name(*member)));
         for member in here {
             if member.job == id {
                 return Some(now);

@@ -82,7 +82,27 @@ fn own_training_stops_only_as_needed() {
     world.submit("b", "shell", "0.5", JobKind::Interactive);
     assert_eq!(world.stopped.len(), 0);
     world.submit("c", "notebook", "2", JobKind::Interactive);
-    assert_eq!(world.stopped, ["c-1", "a-2"], "with c-1 gone c has less for its weight than a without a-2");
+    assert_eq!(
+        world.stopped,
+        ["a-2"],
+        "with c-1 gone c has less for its weight than a without a-2; nothing takes its GPU"
+    );
+}
+
+#[test]
+fn victim_stays_if_the_claim_on_its_gpus_is_lost_in_the_same_decision() {
+    let mut world = World::new(islands(1, 4), &[("a", "2"), ("b", "2")]);
+    for (name, gpus) in [("a-1", "1"), ("ends", "1"), ("borrows", "2"), ("a-2", "1")] {
+        world.submit("a", name, gpus, JobKind::Training);
+    }
+    world.submit("b", "wide", "3", JobKind::Training);
+    // For `wide` what borrows would have to go; without it a-2 is within the quota, and takes the third GPU first.
+    world.delete("a", &["ends"]);
+    assert_eq!((world.stopped.len(), world.used("a"), world.used("b")), (0, "4".into(), "0".into()));
+    assert_eq!(
+        (world.queued("a"), world.queued("b")),
+        (BTreeSet::new(), BTreeSet::from(["wide".to_string()]))
+    );
 }
 
 #[test]
