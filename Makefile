@@ -26,7 +26,7 @@ TEST_THREADS := RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),$(shell n=$$(nproc);
 # Built one at a time: they share a package that exports for each of them something else.
 SHIMS  := preload libcuda libnvml
 
-.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-cluster demo-teams demo-park demo-torch play bench bench-claims bench-jobs bench-park bench-views test check lint doc site unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
+.PHONY: refresh-symbols help build install uninstall release debug third-party deb dist demo demo-kubelet demo-cluster demo-teams demo-park demo-torch play bench bench-claims bench-jobs bench-park bench-views test check lint doc site unit arm e2e torch compat chart kubelet kubelet-build cluster cluster-build cluster-build-all cluster-shell test-cluster test-boot escape stress properties chaos hostile zoo gpu-script test-packages test-dist test-reproducible freeze fuzz clean
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -221,6 +221,10 @@ chaos: build ## Kill daemons at every step, fill disks, tear files, set clocks, 
 stress: build ## Kill tenants and daemons at every step, 30000 times, and promise each GPU to 10000 claims (DEATHS=N, SEED=N, CLAIMS=N)
 	CLAIMS=$(or $(CLAIMS),10000) TRANCHE_STAGE=$(abspath $(STAGE)) $(CARGO) test -p fakekubelet --test claims -- --nocapture double_promises
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
+
+# A property that fails for one history in ten thousand fails in one of forty runs of `make test`.
+properties: ## Every property test with many cases (CASES=1000): what fails seldom
+	PROPTEST_CASES=$(or $(CASES),1000) PROPTEST_MAX_GLOBAL_REJECTS=1000000 $(CARGO) test --no-fail-fast --workspace --lib --bins $(call NAMES_OF,tranche-policy tranche-cdi)
 
 hostile: build ## Write hostile bytes into live usage regions beside an honest neighbour (MINUTES=10, SEED=N)
 	$(CARGO) build --release -p tranche-agent -p tranche-ctl
