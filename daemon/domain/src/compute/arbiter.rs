@@ -290,7 +290,7 @@ impl Arbiter {
             let mut beside = self.slices[at].1.neighbours.iter().map(|other| &self.slices[*other].1);
             let hidden = beside.any(|other| other.hides);
             let charged = self.slices[at].1.charge(now, passed, hidden, &self.rules);
-            if charged > Nanos::ZERO && self.is_contended(at) {
+            if charged > Nanos::ZERO && self.slices[at].1.was_spared && self.delays_another(at) {
                 self.slices[at].1.cost += charged;
             }
         }
@@ -300,9 +300,18 @@ impl Arbiter {
         }
     }
 
-    /// Tests if another slice wants a GPU of this one.
-    fn is_contended(&self, at: usize) -> bool {
-        self.slices[at].1.neighbours.iter().any(|other| self.slices[*other].1.wants())
+    /// Tests if another slice waits because of one that was opened for one launch.
+    ///
+    /// It does not if a third has its turn on another GPU of the waiting one.
+    fn delays_another(&self, at: usize) -> bool {
+        let has_turn = |holder: &usize| {
+            let holder = &self.slices[*holder].1;
+            holder.has_turn() && holder.wants() && !holder.was_spared
+        };
+        self.slices[at].1.neighbours.iter().any(|other| {
+            let other = &self.slices[*other].1;
+            other.wants() && !other.neighbours.iter().any(has_turn)
+        })
     }
 
     /// Moves the virtual times of slices that were idle to not far behind the least of the others.

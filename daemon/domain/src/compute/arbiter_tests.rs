@@ -107,6 +107,21 @@ fn a_turn_is_kept_from_the_gate_to_the_first_launch_and_not_for_longer() {
     assert!(open(&arbiter, 0), "it launches nothing");
 }
 
+#[test]
+fn starved_slices_have_one_launch_and_wait_no_longer_for_the_turn_of_another() {
+    let of = |gpus: &[u8], request: u32, rank: i8| {
+        let gpus = gpus.iter().map(|number| gpu(*number)).collect();
+        Player::tireless(ComputeTerms { gpus, priority: Priority::new(rank), ..fair(request) })
+    };
+    let players = [of(&[1], 0, 0), of(&[0, 1], 333, 3), of(&[0], 0, 3)];
+    let game = Game::new(&players).play(Nanos::millis(2500));
+    for at in [0, 2] {
+        assert!(game.longest_wait(at) <= Nanos::millis(520), "{at} waited for {}", game.longest_wait(at));
+        let later = game.past[at].iter().skip(500 * 20).map(|moment| moment.ran).sum::<Nanos>();
+        assert!(later <= Nanos::millis(4), "{at} had {later} by four launches");
+    }
+}
+
 /// Longest wait of a slice with work, whatever the terms of others.
 ///
 /// Until it is starved, and until all others that are have had a launch; twenty times as long as its last launch of that kind

@@ -100,7 +100,7 @@ pub(super) struct SliceState {
     toll: Nanos,
     /// Charges since it was opened.
     pub(super) turn: Nanos,
-    /// Part of them from times in which others wanted the GPU.
+    /// Part of them from times in which others waited because of it, if it was opened for one launch.
     pub(super) cost: Nanos,
     dryness: Dryness,
     /// Expected end of its outstanding work.
@@ -128,7 +128,7 @@ pub(super) struct SliceState {
     /// It was opened for one launch because it waited too long.
     pub(super) spared: bool,
     /// Its last opening was of that kind.
-    was_spared: bool,
+    pub(super) was_spared: bool,
     pub(super) passage: Passage,
     /// It began to want the GPU and has not been opened since.
     pub(super) woke: bool,

@@ -310,7 +310,7 @@ impl Round<'_> {
         let passed_over = is_wide && waited > self.rules.quantum.scaled(2, 1);
         // A wait in the midst of a request is as long for its client as one before.
         let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt && !self.has_target(at);
-        let over = mine.turn >= self.quantum(at) || mine.fills || self.rules.width > 1;
+        let over = mine.turn >= self.quantum(at) || mine.yields() || self.rules.width > 1;
         passed_over || behind && (over || woke)
     }
 }

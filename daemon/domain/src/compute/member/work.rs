@@ -104,9 +104,15 @@ impl SliceState {
     ///
     /// The wait grows with the cost to others: its longest launch, or the time for which they waited in its last turn of this kind.
     pub(in crate::compute) fn is_starved(&self, now: Instant, rules: &Rules) -> bool {
-        let cost = if self.was_spared { self.cost } else { Nanos::ZERO };
-        let patience = rules.starved + self.longest(rules).max(cost).scaled(20, 1);
+        let patience = rules.starved + self.longest(rules).max(self.cost).scaled(20, 1);
         self.waits_since.is_some_and(|since| now.since(since) >= patience)
+    }
+
+    /// Tests if its turn ends as soon as a slice that is behind it wants the GPU.
+    ///
+    /// It fills gaps, or was opened for one launch.
+    pub(in crate::compute) const fn yields(&self) -> bool {
+        self.fills || self.was_spared
     }
 
     /// Tests if it wants the GPU, or did within the last `time`.

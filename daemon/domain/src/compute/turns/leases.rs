@@ -276,7 +276,7 @@ impl Round<'_> {
         }
         let behind = rival.clock.saturating_sub(member.clock) * u128::from(member.weight()) / 1000;
         let behind = Nanos::new(u64::try_from(behind).unwrap_or(u64::MAX));
-        let left = if member.fills { Nanos::ZERO } else { self.quantum(at) - member.turn };
+        let left = if member.yields() { Nanos::ZERO } else { self.quantum(at) - member.turn };
         let spared = if member.spared { GLANCE + GLANCE } else { Nanos::MAX };
         self.look_in(behind.max(left).min(LEISURE).min(spared).max(self.rules.overlap));
         if member.waits_for_itself() && member.seen.outstanding <= member.seen.kernel {
