@@ -223,7 +223,7 @@ stress: build ## Kill tenants and daemons at every step, 30000 times, and promis
 	$(CARGO) run -p stress -- run --deaths $(or $(DEATHS),30000) --seed $(or $(SEED),1) --report target/report/stress.json
 
 # A property that fails for one history in ten thousand fails in one of forty runs of `make test`.
-properties: ## Every property test with many cases (CASES=1000): what fails seldom
+properties: ## Every property test with many cases (CASES=1000, five minutes once compiled): what fails seldom
 	PROPTEST_CASES=$(or $(CASES),1000) PROPTEST_MAX_GLOBAL_REJECTS=1000000 $(CARGO) test --no-fail-fast --workspace --lib --bins $(call NAMES_OF,tranche-policy tranche-cdi)
 
 hostile: build ## Write hostile bytes into live usage regions beside an honest neighbour (MINUTES=10, SEED=N)
