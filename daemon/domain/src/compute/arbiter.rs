@@ -1,5 +1,7 @@
 //! The arbiter: holds the state of each slice, charges it for its use, and hands out turns.
 
+mod between;
+
 use alloc::vec::Vec;
 
 use crate::compute::gpu::ScheduledGpu;
@@ -150,6 +152,10 @@ impl Arbiter {
     pub fn observe(&mut self, now: Instant, name: &SliceName, seen: Observed) {
         let now = self.pass(now);
         let Ok(at) = self.find(name) else { return };
+        if self.slices[at].1.ends_long_after(now, &seen, &self.rules) {
+            let by = self.begun_elsewhere(at);
+            self.slices[at].1.trial.release(by);
+        }
         let member = &mut self.slices[at].1;
         let idled = member.has_idled(now, &seen, &self.rules);
         let stood = member.beside;
@@ -250,6 +256,7 @@ impl Arbiter {
         self.gpus.iter_mut().for_each(|gpu| gpu.vacate(now));
         for (at, (_, member)) in self.slices.iter_mut().enumerate() {
             member.gpus.clear();
+            member.trial.forget_partner();
             for (device, uuid) in member.terms.gpus.iter().enumerate() {
                 let known = self.gpus.iter().position(|gpu| gpu.uuid == *uuid);
                 let gpu = known.unwrap_or_else(|| {
@@ -300,20 +307,6 @@ impl Arbiter {
         }
     }
 
-    /// Tests if another slice waits because of one that was opened for one launch.
-    ///
-    /// It does not if a third has its turn on another GPU of the waiting one.
-    fn delays_another(&self, at: usize) -> bool {
-        let has_turn = |holder: &usize| {
-            let holder = &self.slices[*holder].1;
-            holder.has_turn() && holder.wants() && !holder.was_spared
-        };
-        self.slices[at].1.neighbours.iter().any(|other| {
-            let other = &self.slices[*other].1;
-            other.wants() && !other.neighbours.iter().any(has_turn)
-        })
-    }
-
     /// Moves the virtual times of slices that were idle to not far behind the least of the others.
     fn rejoin(&mut self) {
         for at in 0..self.slices.len() {
@@ -321,39 +314,6 @@ impl Arbiter {
                 let (floor, member) = (self.floor(at), &mut self.slices[at].1);
                 let saved = u128::from(self.rules.memory.get()) * 1000 / u128::from(member.weight());
                 member.clock = member.clock.max(floor.saturating_sub(saved));
-            }
-        }
-    }
-
-    /// Puts the end of launched work after the work that other slices have outstanding.
-    fn foretell(&mut self, now: Instant) {
-        for at in 0..self.slices.len() {
-            let (launched, ended) = {
-                let member = &mut self.slices[at].1;
-                (core::mem::take(&mut member.launched), core::mem::take(&mut member.ended))
-            };
-            if launched {
-                let mine = &self.slices[at].1;
-                let before = mine.neighbours.iter().filter_map(|other| {
-                    let other = &self.slices[*other].1;
-                    Some((other.delays_until(now, &self.rules)?, other.seen.outstanding))
-                });
-                let (tail, most) = before.fold((now, Nanos::ZERO), |(tail, most), (until, outstanding)| {
-                    (tail.max(until), most + outstanding)
-                });
-                let member = &mut self.slices[at].1;
-                // Two slices that are open at once alternate: neither ends later than all work that is there.
-                member.ends = tail.min(now + most) + member.seen.outstanding;
-            }
-            if ended {
-                let began = self.slices[at].1.busy_since;
-                for place in 0..self.slices[at].1.neighbours.len() {
-                    let other = self.slices[at].1.neighbours[place];
-                    let other = &mut self.slices[other].1;
-                    if other.seen.outstanding > Nanos::ZERO && other.busy_since > began {
-                        other.ends = other.ends.max(now + other.seen.outstanding);
-                    }
-                }
             }
         }
     }

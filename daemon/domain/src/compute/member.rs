@@ -70,14 +70,14 @@ pub(super) struct SliceState {
     /// Last progress, or last moment at which none was due.
     pub(super) progressed_at: Instant,
     pub(super) closed_at: Instant,
-    opened_at: Instant,
+    pub(super) opened_at: Instant,
     /// End of the work outstanding at its last closing, whatever its record shows later.
     drained_by: Instant,
     /// End of that work if it takes twice what was granted.
     tail_ends: Instant,
     /// Rest of the time that its work outstanding at its last closing has before that of others.
     pub(super) tail: Nanos,
-    trial: Trial,
+    pub(super) trial: Trial,
     /// Part of the time in which NVML saw its processes compute, and the time of that sample, for each GPU.
     ///
     /// `None` where NVML has no such sample.

@@ -55,6 +55,23 @@ impl SliceState {
         !self.is_open() && now > self.drained_by
     }
 
+    /// Tests if the last of its work ends with this observation, long after its slice was closed.
+    ///
+    /// The mates of a gang have their turns together, so that none waits for another's.
+    pub(in crate::compute) fn ends_long_after(&self, now: Instant, seen: &Observed, rules: &Rules) -> bool {
+        let long = self.seen.kernel.scaled(2, 1) + rules.hysteresis;
+        !self.is_open()
+            && self.mates.is_empty()
+            && self.seen.outstanding > Nanos::ZERO
+            && seen.outstanding == Nanos::ZERO
+            && now.since(self.closed_at) > long
+    }
+
+    /// Tests if it was opened less than `time` ago.
+    pub(in crate::compute) fn began_within(&self, now: Instant, time: Nanos) -> bool {
+        self.is_open() && now.since(self.opened_at) <= time
+    }
+
     /// Time since the work of the closed slice should have ended, beyond what its kernels differ.
     ///
     /// The marker of an end waits for its context's next time slice, if another's work runs by then. A long kernel itself may
