@@ -67,7 +67,7 @@ pub const LAWS: &[Law] = &[
         Quick::On(&["plain"]),
         collective::together,
     ),
-    law("ranks-apart", "Two ranks in slices of 50 %", Quick::On(&["plain"]), collective::apart),
+    law("ranks-apart", "Two ranks in slices of 50 %", Quick::On(&["plain", "events"]), collective::apart),
 ];
 
 const fn law(name: &'static str, what: &'static str, quick: Quick, play: fn(&Model) -> Vec<Figure>) -> Law {
