@@ -305,6 +305,8 @@ fn begin(command: &mut Command) -> Result<Child> {
 fn set_driver(command: &mut Command, stage: &Stage, driver: Driver, dir: &Path) {
     if let Some(libraries) = driver.libraries(stage) {
         command.env("SIMGPU_NODE", dir.join("gpus")).env("LD_LIBRARY_PATH", libraries);
+        // A GPU waits for no processor.
+        command.env(simgpu::REAL_TIME_VARIABLE, "on");
     }
 }
 

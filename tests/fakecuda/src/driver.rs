@@ -41,6 +41,8 @@ pub(crate) struct Driver {
     pub(crate) worker: Worker,
     /// Streams can wait for values in memory, and write some.
     pub(crate) stream_memory: bool,
+    /// True if the thread that writes what a GPU writes runs at real-time priority.
+    pub(crate) real_time: bool,
     table: Mutex<Table>,
 }
 
@@ -146,7 +148,8 @@ pub(crate) fn start() -> Outcome {
     crate::fork::watch();
     let table = Mutex::new(Table::new(&gpus));
     let stream_memory = setting("SIMGPU_STREAM_MEMORY").is_none_or(|value| value != "off");
-    DRIVER.get_or_init(|| Driver { process, worker: Worker::default(), stream_memory, table });
+    let real_time = setting(simgpu::REAL_TIME_VARIABLE).is_some_and(|value| value == "on");
+    DRIVER.get_or_init(|| Driver { process, worker: Worker::default(), stream_memory, real_time, table });
     Ok(())
 }
 

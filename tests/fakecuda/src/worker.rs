@@ -52,6 +52,9 @@ impl Worker {
 fn run() {
     // A lock waits for what it does.
     crate::gate::exempt_this_thread();
+    if driver().is_ok_and(|driver| driver.real_time) {
+        let _ = simgpu::run_at_real_time(); // refused: it waits for a processor as every other thread does
+    }
     while let Ok(driver) = driver() {
         driver.worker.round();
     }

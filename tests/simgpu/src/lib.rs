@@ -45,6 +45,7 @@ pub use process::Process;
 pub use refusal::Refusal;
 pub use request::{Controlled, ProcessState, Request};
 pub use shared::Shared;
+pub use sys::run_at_real_time;
 pub use units::{BLOCK_BYTES, Blocks, Gpu, Time};
 pub use work::{Ticket, Work};
 pub use world::{Host, Stamp, World};
@@ -54,5 +55,7 @@ mod engine_tests;
 
 /// Environment variable that names the node's file.
 pub const NODE_VARIABLE: &str = "SIMGPU_NODE";
+/// Environment variable; `on` lets the threads that play a GPU run before others, where permitted.
+pub const REAL_TIME_VARIABLE: &str = "SIMGPU_REAL_TIME";
 /// Environment variable with the mount point of the machine's own `/proc`, for programs in a container.
 pub const PROC_VARIABLE: &str = "SIMGPU_PROC";

@@ -66,6 +66,18 @@ impl Drop for Mapping {
     }
 }
 
+/// Gives the calling thread, and none that it starts, the least real-time priority.
+///
+/// # Errors
+/// The kernel's: EPERM without `CAP_SYS_NICE` or a limit of such priorities (`RLIMIT_RTPRIO`).
+pub fn run_at_real_time() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the kernel reads the parameters, which live on this stack; number 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sleeps while the low half of a word is `expected`, at most so long. May wake early for no reason.
 pub(crate) fn sleep_on(word: &AtomicU64, expected: u32, at_most: Duration) {
     let timeout = libc::timespec {
@@ -116,5 +128,34 @@ pub(crate) fn die() -> ! {
     unsafe {
         libc::kill(libc::getpid(), libc::SIGKILL);
         libc::_exit(137)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::thread;
+
+    /// Scheduling policy of the calling thread, as proc(5) numbers it.
+    fn policy() -> i32 {
+        let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // The name ends with the last parenthesis; the policy is field 41, and the state behind the name field 3.
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        fields.split(' ').nth(38).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn real_time_priority_is_not_inherited() {
+        let tried = || {
+            let outcome = run_at_real_time();
+            (outcome, policy(), thread::spawn(policy).join().unwrap())
+        };
+        match thread::spawn(tried).join().unwrap() {
+            (Ok(()), own, inherited) => assert_eq!((own, inherited), (libc::SCHED_FIFO, libc::SCHED_OTHER)),
+            (Err(error), own, _) => {
+                assert_eq!((error.raw_os_error(), own), (Some(libc::EPERM), libc::SCHED_OTHER));
+            }
+        }
     }
 }

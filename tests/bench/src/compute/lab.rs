@@ -1,6 +1,7 @@
 //! Device and length of measurements.
 
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use bench::Result;
@@ -98,7 +99,9 @@ impl Lab {
         if self.is_simulated() {
             let gpus = simgpu::Node::attach(&node.simulation()).map_err(|error| error.to_string())?;
             let model = &gpus.spec().gpus[0].model;
-            self.device = format!("{} on {} cores", model.name, options::cores());
+            let tried = thread::spawn(simgpu::run_at_real_time).join().map_err(|_| "a thread panicked")?;
+            let waits = if tried.is_ok() { "" } else { ", whose writes wait for a processor" };
+            self.device = format!("{} on {} cores{waits}", model.name, options::cores());
             self.handover_us = Some(model.compute.handover_us as f64);
             self.law = Some((model.compute.slice_us as f64, model.compute.switch_us as f64));
         } else {
