@@ -259,6 +259,7 @@ impl SliceState {
         }
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
+            self.wait.settle();
             self.idle_since = now.min(self.ends);
             let stint = self.idle_since.since(self.busy_since);
             self.stint = self.stint.scaled(3, 4) + stint.scaled(1, 4);
@@ -351,17 +352,14 @@ impl SliceState {
         self.wait.counts()
     }
 
-    /// Tests if it waits with a latency target that counts.
-    pub(super) fn is_urgent(&self) -> bool {
-        self.has_target() && self.wait.is_on()
-    }
-
-    /// Time until half of its target has passed in its wait; `None` if it has no target or does not wait.
+    /// Time by which its request should be done; `None` if it has no target that counts, or no request.
     ///
-    /// Until then it does not interrupt the request of another slice with a target.
-    pub(super) fn presses_in(&self, now: Instant) -> Option<Nanos> {
-        let half = self.terms.latency?.nanos().scaled(1, 2);
-        Some(half - self.wait.length(now)?)
+    /// The target counts until the slice may launch, and until twice as much time has passed.
+    pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
+        let target = self.terms.latency.filter(|_| self.is_owed())?.nanos();
+        let asked = self.wait.asked()?;
+        let counts = self.wait.is_on() || now.since(asked) < target.scaled(2, 1);
+        counts.then_some(asked + target)
     }
 
     /// Tests if it has a latency target and is within its share, so that the target counts.

@@ -39,6 +39,8 @@ pub(super) struct Sheet {
     pub(super) keeps: Vec<bool>,
     /// By slice: virtual time of its gang since the floors of its GPUs.
     ages: Vec<i128>,
+    /// By slice: time by which its request should be done, if it has a target that counts.
+    dues: Vec<Option<Instant>>,
     /// By slice: the decision on it.
     pub(super) verdicts: Vec<SliceDecision>,
 }
@@ -53,6 +55,7 @@ impl Sheet {
             interrupts: Vec::new(),
             keeps: Vec::new(),
             ages: Vec::new(),
+            dues: Vec::new(),
             verdicts: Vec::new(),
         }
     }
@@ -64,6 +67,7 @@ impl Sheet {
         self.interrupts.clear();
         self.keeps.clear();
         self.ages.clear();
+        self.dues.clear();
         self.verdicts.clear();
         self
     }
@@ -300,9 +304,10 @@ impl Round<'_> {
             return false;
         }
         if its_tier != my_tier {
-            let spares = self.has_target(at) && self.is_urgent(challenger);
-            let presses = rival.presses_in(self.now).is_none_or(|left| left == Nanos::ZERO);
-            return its_tier < my_tier && (presses || !spares);
+            return its_tier < my_tier;
+        }
+        if let Some((mine, its)) = self.sheet.dues[at].zip(self.sheet.dues[challenger]) {
+            return its < mine;
         }
         let behind = self.sheet.ages[challenger] < self.sheet.ages[at];
         let waited = rival.waits_since.map_or(Nanos::ZERO, |since| self.now.since(since));

@@ -36,6 +36,7 @@ pub const LAWS: &[Law] = &[
     law("shares-waiting", "50/30/20, each waits for each kernel of 1 ms", TOLD, shares::waiting),
     law("changes", "Three slices with new shares each 100 ms", TOLD, shares::changing),
     law("priority", "Inference of 1 ms beside training of 1 ms", TOLD, latency::inference),
+    law("requests", "Requests of 3.6 ms beside training", TOLD, latency::requests),
     law("greedy-priority", "A high priority of 30 % that saturates", Quick::On(&["plain"]), latency::greedy),
     law(
         "latency-targets",

@@ -1,7 +1,7 @@
 //! Waits of a slice with a latency target.
 
 use crate::compute::latency::{Latency, Waits};
-use crate::compute::time::{Instant, Nanos};
+use crate::compute::time::Instant;
 
 /// Present wait of a slice, and counts of those before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,13 +10,25 @@ pub(super) struct TargetWait {
     since: Option<Instant>,
     /// It began within the slice's share.
     is_due: bool,
+    /// Moment at which the slice began to want the GPU; `None` once it wants nothing.
+    asked: Option<Instant>,
     counts: Waits,
 }
 
 impl TargetWait {
     /// Begins a wait. One that is due, within the slice's share, counts when it ends.
     pub(super) const fn begin(&mut self, now: Instant, is_due: bool) {
-        (self.since, self.is_due) = (Some(now), is_due);
+        (self.since, self.is_due, self.asked) = (Some(now), is_due, Some(now));
+    }
+
+    /// Ends the request: the slice wants nothing.
+    pub(super) const fn settle(&mut self) {
+        self.asked = None;
+    }
+
+    /// Moment at which the present request began, if there is one.
+    pub(super) const fn asked(self) -> Option<Instant> {
+        self.asked
     }
 
     /// Ends the wait, and counts it if it was due and there is a target for it.
@@ -28,11 +40,6 @@ impl TargetWait {
 
     pub(super) const fn is_on(self) -> bool {
         self.since.is_some()
-    }
-
-    /// Length of the present wait, if any.
-    pub(super) fn length(self, now: Instant) -> Option<Nanos> {
-        Some(now.since(self.since?))
     }
 
     pub(super) const fn counts(self) -> Waits {
@@ -53,7 +60,6 @@ mod tests {
         wait.end(ms(500), target);
         assert_eq!(wait.counts(), Waits::default());
         wait.begin(ms(600), true);
-        assert_eq!(wait.length(ms(605)), Some(Nanos::millis(5)));
         wait.end(ms(605), target);
         assert!(!wait.is_on());
         assert_eq!(wait.counts(), Waits { count: 1, late: 1, longest_us: 5_000 });

@@ -15,6 +15,8 @@ const LEISURE: Nanos = Nanos::millis(100);
 ///
 /// A gap between them costs little, another of them in the queue much.
 const LONG: Nanos = Nanos::millis(5);
+/// The same beside a slice that comes back for a moment.
+const MIDDLE: Nanos = Nanos::micros(2_500);
 /// The same beside a slice of higher priority, which would wait for both.
 const SHORT: Nanos = Nanos::millis(1);
 
@@ -170,9 +172,11 @@ impl Round<'_> {
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
         });
+        // A slice that waits for each of its launches has no queue; one that launches long ones one by one may be seen idle, too.
+        let queues = !member.waits_for_itself()
+            || member.seen.outstanding > kernel
+            || member.seen.waiting && kernel > MIDDLE;
         // A slice that comes back for a moment and is within its share has the GPU at once, behind the work outstanding then.
-        // A slice that waits for each of its launches has no queue.
-        let queues = !member.waits_for_itself() || member.seen.outstanding > kernel;
         let wakes = rivals().filter(|_| queues).any(|other| {
             other.terms.priority == member.terms.priority
                 && other.waits_for_itself()
@@ -180,7 +184,10 @@ impl Round<'_> {
                 && other.clock < member.clock
         });
         let fills = self.fills(at);
-        let soon = self.soonest(at).map(|most| most.max(kernel.scaled(3, 2)));
+        let soonest = self.soonest(at);
+        let one = member.seen.in_order
+            && soonest.into_iter().chain(wakes.then_some(MIDDLE)).any(|most| kernel > most);
+        let soon = soonest.map(|most| most.max(kernel.scaled(3, 2)));
         // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
@@ -189,7 +196,7 @@ impl Round<'_> {
         let deep = rules.depth.scaled(1 + u64::from(member.runs_dry() && !singly), 1);
         let depth = match () {
             () if spared => Nanos::ZERO,
-            () if below && singly => Nanos::ZERO,
+            () if below && singly || one => Nanos::ZERO,
             // Two launches, though the second should end a little sooner than estimated.
             () if below => kernel.scaled(3, 2).max(GLANCE + GLANCE).min(rules.depth),
             () if beside > 0 && !member.has_limit() => rules.depth.scaled(beside + 1, 1),
@@ -203,7 +210,7 @@ impl Round<'_> {
             () => rules.lone_depth,
         };
         let depth = soon.map_or(depth, |most| depth.min(most));
-        let least = if spared || singly || fills && beside == 0 { 1 } else { 2 };
+        let least = if spared || singly || one || fills && beside == 0 { 1 } else { 2 };
         let above = others().any(|other| other.terms.priority < member.terms.priority);
         let lease = LeaseDecision {
             open: true,
@@ -271,9 +278,6 @@ impl Round<'_> {
         }
         let Some(challenger) = self.challenger(at) else { return self.look_in(LEISURE) };
         let rival = self.at(challenger);
-        if let Some(left) = rival.presses_in(self.now).filter(|_| member.has_target()) {
-            self.look_in(left);
-        }
         let behind = rival.clock.saturating_sub(member.clock) * u128::from(member.weight()) / 1000;
         let behind = Nanos::new(u64::try_from(behind).unwrap_or(u64::MAX));
         let left = if member.yields() { Nanos::ZERO } else { self.quantum(at) - member.turn };

@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 
 use crate::compute::priority::Priority;
+use crate::compute::time::Instant;
 use crate::compute::turns::Round;
 use crate::units::Permille;
 
@@ -18,7 +19,10 @@ impl Round<'_> {
         let mut ages = core::mem::take(&mut self.sheet.ages);
         ages.extend((0..self.slices.len()).map(|at| self.age(at)));
         self.sheet.ages = ages;
-        order.sort_unstable_by_key(|at| (self.tier(*at), self.sheet.ages[*at], *at));
+        let mut dues = core::mem::take(&mut self.sheet.dues);
+        dues.extend((0..self.slices.len()).map(|at| self.due_at(at)));
+        self.sheet.dues = dues;
+        order.sort_unstable_by_key(|at| (self.tier(*at), self.sheet.dues[*at], self.sheet.ages[*at], *at));
         self.sheet.order = order;
     }
 
@@ -54,7 +58,7 @@ impl Round<'_> {
             (true, true) => u8::from(!member.is_owed()),
             (false, _) => 1 + u8::from(member.terms.priority <= Priority::DEFAULT),
         };
-        (!self.is_starved(at), class, Reverse(member.terms.priority), !self.is_urgent(at))
+        (!self.is_starved(at), class, Reverse(member.terms.priority), self.sheet.dues[at].is_none())
     }
 
     /// Tests if its latency target counts.
@@ -67,9 +71,9 @@ impl Round<'_> {
         mine.has_target() && !self.others(at).any(is_behind)
     }
 
-    /// Tests if it waits with a latency target that counts.
-    pub(super) fn is_urgent(&self, at: usize) -> bool {
-        self.at(at).is_urgent() && self.has_target(at)
+    /// Time by which a request should be done; `None` if the slice has no target that counts.
+    fn due_at(&self, at: usize) -> Option<Instant> {
+        self.at(at).due_at(self.now).filter(|_| self.has_target(at))
     }
 
     pub(super) fn is_starved(&self, at: usize) -> bool {

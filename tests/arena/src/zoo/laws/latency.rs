@@ -40,6 +40,32 @@ pub(super) fn greedy(model: &Model) -> Vec<Figure> {
     vec![figure("the other's part", "%", Bound::AtLeast(68.0), part(&report)).unscheduled(part(&bare))]
 }
 
+/// The slowest in a hundred requests of equal priority and without a target.
+///
+/// Beside training they take 1.5 times as long as alone and a kernel of it at most, and no longer than unscheduled but for
+/// two wake-ups: 5 %. Those of another service may be before them.
+pub(super) fn requests(model: &Model) -> Vec<Figure> {
+    let request = Lengths::Fixed(100 * US);
+    let load = Load::Rounds { kernels: request, batch: 36, gap: Lengths::Uniform(25 * MS, 60 * MS) };
+    let p99 = |setup: &Setup| game::run(setup, GAME).p99(0) as f64 / MS as f64;
+    let cases = [
+        ("beside 1 ms", MS, 1),
+        ("beside 3 ms", 3 * MS, 1),
+        ("beside 10 ms", 10 * MS, 1),
+        ("of two beside 3 ms", 3 * MS, 2),
+    ];
+    let play = |(name, kernel, services): (&'static str, u64, usize)| {
+        let training = Tenant::new(fair(400), Load::saturating(kernel));
+        let services = (0..services).map(|_| Tenant::new(fair(150), load));
+        let setup = model.put(Setup::new(services.chain([training]).collect()));
+        let (alone, bare) = (p99(&setup.alone(0)), p99(&setup.under(Policy::Unscheduled)));
+        let others = (setup.tenants.len() - 2) as f64 * alone;
+        let most = 1.5 * alone + others + kernel as f64 / MS as f64;
+        figure(name, "ms", Bound::AtMost(most.min(1.05 * bare)), p99(&setup)).unscheduled(bare)
+    };
+    cases.map(play).into()
+}
+
 /// Two services with a latency target, two without, and training that always has work.
 pub(super) fn targets(model: &Model) -> Vec<Figure> {
     let target = Latency::try_from(8_000).expect("a target");
