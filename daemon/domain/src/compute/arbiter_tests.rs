@@ -204,7 +204,7 @@ proptest! {
     #[test]
     fn nor_does_it_where_slices_come_and_go(players in fair_players(), more in 10u32..300) {
         // Work that is not done while a player has it vanishes: of brief work much depends on who has the turn when it comes.
-        let long = |(work, rest): &(Nanos, Nanos)| (work.scaled(8, 1), rest.scaled(8, 1));
+        let long = |(work, rest): &(Nanos, Nanos)| ((*work).max(Nanos::millis(8)), *rest);
         let mut players = players;
         players[0].habit = players[0].habit.iter().map(long).collect();
         let mut raised = players.clone();

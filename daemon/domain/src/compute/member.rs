@@ -266,7 +266,7 @@ impl SliceState {
         }
         if !wanted && wants {
             self.woke = true;
-            self.wait.begin(now, self.is_owed());
+            self.wait.begin(now, most(&seen.busy), self.is_owed());
             if self.is_open() {
                 self.wait.end(now, self.terms.latency);
             }
@@ -322,7 +322,7 @@ impl SliceState {
             self.tail = TAIL.scaled(u64::from(self.seen.contexts).max(1), 1);
             if self.wants() && self.owed > i128::from(rules.quantum.get()) {
                 // Interrupted within a request, it waits anew. Endless work leaves no such claim.
-                self.wait.begin(now, true);
+                self.wait.interrupt(now);
             }
             if !self.beside {
                 let granted = self.told.map_or(Nanos::ZERO, |lease| lease.depth);
@@ -352,14 +352,9 @@ impl SliceState {
         self.wait.counts()
     }
 
-    /// Time by which its request should be done; `None` if it has no target that counts, or no request.
-    ///
-    /// The target counts until the slice may launch, and until twice as much time has passed.
-    pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
-        let target = self.terms.latency.filter(|_| self.is_owed())?.nanos();
-        let asked = self.wait.asked()?;
-        let counts = self.wait.is_on() || now.since(asked) < target.scaled(2, 1);
-        counts.then_some(asked + target)
+    /// Time by which its request should be done, and GPU time that it may still use for that to count.
+    pub(super) fn due(&self) -> Option<(Instant, Nanos)> {
+        self.wait.due(most(&self.seen.busy), self.terms.latency.filter(|_| self.is_owed())?)
     }
 
     /// Tests if it has a latency target and is within its share, so that the target counts.

@@ -313,8 +313,7 @@ impl Round<'_> {
         let waited = rival.waits_since.map_or(Nanos::ZERO, |since| self.now.since(since));
         let is_wide = rival.terms.gpus.len() > 1 || self.party(challenger).nth(1).is_some();
         let passed_over = is_wide && waited > self.rules.quantum.scaled(2, 1);
-        // A wait in the midst of a request is as long for its client as one before.
-        let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt && !self.has_target(at);
+        let woke = rival.woke && mine.lead_over(rival) > self.rules.preempt;
         let over = mine.turn >= self.quantum(at) || mine.yields() || self.rules.width > 1;
         passed_over || behind && (over || woke)
     }

@@ -100,7 +100,7 @@ impl Lab {
             let gpus = simgpu::Node::attach(&node.simulation()).map_err(|error| error.to_string())?;
             let model = &gpus.spec().gpus[0].model;
             let tried = thread::spawn(simgpu::run_at_real_time).join().map_err(|_| "a thread panicked")?;
-            let waits = if tried.is_ok() { "" } else { ", whose writes wait for a processor" };
+            let waits = if tried.is_ok() { "" } else { ", and its writes wait for a processor" };
             self.device = format!("{} on {} cores{waits}", model.name, options::cores());
             self.handover_us = Some(model.compute.handover_us as f64);
             self.law = Some((model.compute.slice_us as f64, model.compute.switch_us as f64));

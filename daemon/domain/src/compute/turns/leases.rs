@@ -172,10 +172,8 @@ impl Round<'_> {
                 && other.waits_for_itself()
                 && other.wanted_within(now, rules.about)
         });
-        // A slice that waits for each of its launches has no queue; one that launches long ones one by one may be seen idle, too.
-        let queues = !member.waits_for_itself()
-            || member.seen.outstanding > kernel
-            || member.seen.waiting && kernel > MIDDLE;
+        // A slice that waits for each of its launches has no queue. One that makes long ones one by one may be seen idle as well.
+        let queues = !member.waits_for_itself() || member.seen.outstanding > kernel || kernel > MIDDLE;
         // A slice that comes back for a moment and is within its share has the GPU at once, behind the work outstanding then.
         let wakes = rivals().filter(|_| queues).any(|other| {
             other.terms.priority == member.terms.priority
@@ -185,11 +183,11 @@ impl Round<'_> {
         });
         let fills = self.fills(at);
         let soonest = self.soonest(at);
-        let one = member.seen.in_order
-            && soonest.into_iter().chain(wakes.then_some(MIDDLE)).any(|most| kernel > most);
         let soon = soonest.map(|most| most.max(kernel.scaled(3, 2)));
         // Beside launches that overrun its kernels seem to take as many times as long, and the hardware's slices have to be filled.
         let beside = others().filter(|other| other.overruns(now, rules)).count() as u64;
+        let longest = soonest.map(|most| most.max(SHORT)).into_iter().chain(wakes.then_some(MIDDLE)).min();
+        let one = beside == 0 && member.seen.in_order && longest.is_some_and(|most| kernel > most);
         let spared = self.is_starved(at) || member.spared && member.seen.outstanding == Nanos::ZERO;
         let singly = (contended && beside == 0 || below || member.has_limit())
             && (kernel >= if below { SHORT } else { LONG } || member.launches_singly(rules));
@@ -281,8 +279,9 @@ impl Round<'_> {
         let behind = rival.clock.saturating_sub(member.clock) * u128::from(member.weight()) / 1000;
         let behind = Nanos::new(u64::try_from(behind).unwrap_or(u64::MAX));
         let left = if member.yields() { Nanos::ZERO } else { self.quantum(at) - member.turn };
+        let request = self.sheet.dues[at].and(member.due()).map_or(Nanos::MAX, |(_, left)| left);
         let spared = if member.spared { GLANCE + GLANCE } else { Nanos::MAX };
-        self.look_in(behind.max(left).min(LEISURE).min(spared).max(self.rules.overlap));
+        self.look_in(behind.max(left).min(request).min(LEISURE).min(spared).max(self.rules.overlap));
         if member.waits_for_itself() && member.seen.outstanding <= member.seen.kernel {
             let short = self.rules.least_turn - member.turn;
             self.look_in((member.ends.since(self.now) - self.rules.overlap).max(short));

@@ -49,7 +49,7 @@ impl Round<'_> {
     /// Rank of a slice before virtual times are compared.
     ///
     /// Starved slices are first, then those below their request where there are priorities at all, then higher
-    /// priorities, then those with a latency target. Slices without a request are last, unless their priority is high.
+    /// priorities, then requests with a latency target, by the time at which they are due. Slices without a request are last, unless their priority is high.
     pub(super) fn tier(&self, at: usize) -> Tier {
         let member = self.at(at);
         let promised = member.terms.request > Permille::ZERO;
@@ -64,7 +64,7 @@ impl Round<'_> {
     /// Tests if its latency target counts.
     ///
     /// It does while the slice is within its share, and not far ahead of another that wants the GPU.
-    pub(super) fn has_target(&self, at: usize) -> bool {
+    fn has_target(&self, at: usize) -> bool {
         let mine = self.at(at);
         let is_behind =
             |other: usize| self.at(other).wants() && mine.lead_over(self.at(other)) > self.rules.lead;
@@ -73,7 +73,7 @@ impl Round<'_> {
 
     /// Time by which a request should be done; `None` if the slice has no target that counts.
     fn due_at(&self, at: usize) -> Option<Instant> {
-        self.at(at).due_at(self.now).filter(|_| self.has_target(at))
+        self.at(at).due().map(|(due, _)| due).filter(|_| self.has_target(at))
     }
 
     pub(super) fn is_starved(&self, at: usize) -> bool {
