@@ -22,6 +22,9 @@ pub use sums::UseSum;
 /// Length of an entry of the account in milliseconds.
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 
+/// Interval of saving the account while GPUs are held; a crash loses at most the use of this time.
+const MOST_UNSAVED: Duration = Duration::from_mins(1);
+
 /// Maximum number of a user's holders in an hour. What further ones use is entered without their names.
 const MOST_HOLDERS: usize = 1_000;
 
@@ -38,9 +41,9 @@ pub(crate) struct SavedAccount {
 }
 
 impl SavedAccount {
-    /// Tests if anything was held.
-    pub(crate) fn is_used(&self) -> bool {
-        !self.holdings.is_empty()
+    /// Time up to which use is entered.
+    pub(crate) fn at(&self) -> JobTime {
+        self.at
     }
 }
 
@@ -83,9 +86,20 @@ impl UseAccount {
         })
     }
 
-    /// Tests if anything is held.
-    pub(crate) fn is_used(&self) -> bool {
-        !self.holdings.is_empty()
+    /// Tests if a later daemon would continue from `saved` with other parts than are held, or without what happened.
+    pub(crate) fn differs(&self, saved: &SavedAccount) -> bool {
+        let holdings = saved.holdings.iter().map(|(holder, holding)| (holder, holding));
+        let meters = saved.meters.iter().map(|(id, (holder, _))| (id, holder));
+        let counts = |sum: &UseSum| sum.starts > 0 || sum.preemptions > 0;
+        !holdings.eq(&self.holdings)
+            || !meters.eq(self.meters.iter().map(|(id, (holder, _))| (id, holder)))
+            || self.unsaved.values().any(counts)
+    }
+
+    /// Tests if `saved` is so old that a crash would lose more use than [`MOST_UNSAVED`].
+    pub(crate) fn is_old(&self, saved: &SavedAccount, now: JobTime) -> bool {
+        let is_used = !self.holdings.is_empty() || !saved.holdings.is_empty();
+        is_used && now.since(saved.at) >= MOST_UNSAVED
     }
 
     /// Parts of slices without a job at the last observation.

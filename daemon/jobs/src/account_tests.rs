@@ -260,15 +260,18 @@ impl<'a> Life<'a> {
         self.reading.unix_ms += ms;
     }
 
-    /// Amounts of the account by project and name.
+    /// Amounts of the account by project and name, those in memory included.
     fn account(&self) -> BTreeMap<(String, String), UseSum> {
         let mut sums: BTreeMap<(String, String), UseSum> = BTreeMap::new();
-        let each = |_, holder: GpuHolder, sum: UseSum| {
+        let mut each = |_, holder: GpuHolder, sum: UseSum| {
             let project = holder.project.map(String::from).unwrap_or_default();
             sums.entry((project, holder.name)).or_default().add(&sum);
             true
         };
-        self.store.uses().unwrap().each(&(0..=u64::MAX - 1), each).unwrap();
+        self.store.uses().unwrap().each(&(0..=u64::MAX - 1), &mut each).unwrap();
+        for ((hour, holder), sum) in self.state.unentered() {
+            each(*hour, holder.clone(), sum.clone());
+        }
         sums
     }
 
@@ -299,6 +302,8 @@ fn hold(steps: &[(Step, u64)]) -> Result<u64, TestCaseError> {
         if !matches!(step, Step::Crash | Step::Reboot | Step::Save) {
             life.round();
         }
+        let unended = life.state.entries.values().filter(|entry| entry.ended_unix_ms.is_none()).count();
+        assert_eq!(life.state.unended_of(7), unended, "after {step:?}");
         life.pass(*ms);
     }
     life.round();
@@ -328,6 +333,29 @@ fn account_is_the_integral_of_the_history() {
         })
         .unwrap();
     assert!(total.get() > 0, "no GPU was held in any history");
+}
+
+#[test]
+fn account_is_saved_once_it_changes_and_each_minute_of_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut life = Life::begin(folder.path());
+    let saves = |life: &mut Life<'_>| {
+        life.state.decide(life.now());
+        let changes = life.state.changes(&life.boot(), life.now().clock);
+        life.store.save(&changes).unwrap();
+        let saves = changes.account.is_some();
+        life.state.clear_saved(changes);
+        saves
+    };
+    life.submit(0, Size::Whole(NonZeroU32::MIN), GPUS.into());
+    assert!(saves(&mut life), "all GPUs are held");
+    life.pass(59_999);
+    life.submit(0, Size::Whole(NonZeroU32::MIN), 1);
+    assert!(!saves(&mut life) && life.state.unentered().count() > 0, "a job waits beside it");
+    life.pass(1);
+    assert!(saves(&mut life) && life.state.unentered().count() == 0, "a minute has passed");
+    life.end(0);
+    assert!(saves(&mut life), "another job has its GPU");
 }
 
 #[test]

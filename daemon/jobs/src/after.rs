@@ -60,8 +60,7 @@ impl ControllerState {
     fn settle_after(&mut self, now: Now) -> Vec<(JobId, String)> {
         let mut failed = Vec::new();
         // Predecessors have lower ids than their successors, so that one pass settles a chain.
-        let waiting: Vec<_> = self.scheduler.jobs().iter().filter(|(_, job)| !job.after.is_empty()).collect();
-        let waiting: Vec<_> = waiting.into_iter().map(|(id, job)| (*id, job.after.clone())).collect();
+        let waiting: Vec<_> = self.scheduler.successors().map(|(id, after)| (id, after.clone())).collect();
         for (id, mut after) in waiting {
             let (before, mut why) = (after.len(), None);
             after.retain(|predecessor| match self.predecessor(*predecessor) {
@@ -88,6 +87,7 @@ impl ControllerState {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.fail_unstarted(why, now);
             self.revoked.extend(entry.ticket.take());
+            self.unended.remove(&(entry.owner.uid, id));
             self.dirty.insert(id);
         }
     }

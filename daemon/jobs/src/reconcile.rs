@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tranche_domain::jobs::{Action, MemberActivity, MemberId, MilliGpus, UserSlice};
 use tranche_shm::crash::point;
 
-use crate::account::SavedAccount;
 use crate::claims::JobClaims;
 use crate::clock::{JobTime, Now};
 use crate::controller::JobController;
@@ -27,15 +26,11 @@ const LOGS: Duration = Duration::from_secs(10);
 /// Interval of saving the clock when nothing else is saved; a reboot loses at most this much.
 const TICK: Duration = Duration::from_hours(1);
 
-/// The same interval while GPUs are in use, whose account a reboot cuts short.
-const TICK_IN_USE: Duration = Duration::from_mins(1);
-
-/// Tests if the clock has to be saved again.
+/// Tests if the clock or the account has to be saved again.
 fn is_old(state: &ControllerState, now: Now) -> bool {
-    // What was held at the last save is charged until the next one.
-    let was_used = state.node.account.as_ref().is_some_and(SavedAccount::is_used);
-    let tick = if was_used || state.account.is_used() { TICK_IN_USE } else { TICK };
-    state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= tick)
+    let account = state.saved_account.as_ref();
+    account.is_none_or(|saved| state.account.is_old(saved, now.moment()))
+        || state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }
 
 impl<S: JobSite> JobController<S> {

@@ -93,7 +93,8 @@ pub(crate) fn state(
         Some((spec.project.clone(), spec.name.to_string(), spec.size.total()))
     });
     state.had = Allocations::of_earlier(jobs.chain(all.node.slices.iter().cloned()));
-    state.account = UseAccount::again(all.node.account.clone());
+    state.account = UseAccount::again(all.account.clone());
+    state.saved_account = all.account;
     state.node = all.node;
     let parked: Vec<MemberId> = state.scheduler.parked().collect();
     let supervised: BTreeSet<MemberId> = seated.iter().map(|kept| kept.member).chain(parked).collect();

@@ -12,7 +12,7 @@ use tranche_domain::jobs::{
 };
 use tranche_domain::slice::ProcessId;
 
-use crate::account::{EntryId, UseAccount, UseSum};
+use crate::account::{EntryId, SavedAccount, UseAccount, UseSum};
 use crate::clock::{Clock, Now};
 use crate::error::JobsError;
 use crate::history::{Allocations, EntryName, slice_entry};
@@ -27,6 +27,8 @@ pub(crate) struct ControllerState {
     pub(crate) scheduler: QuotaScheduler,
     pub(crate) entries: BTreeMap<JobId, JobRecord>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
+    /// Jobs that have not ended, by the uid of their owner.
+    pub(crate) unended: BTreeSet<(u32, JobId)>,
     pub(crate) supervised: BTreeMap<MemberId, Arc<Supervised>>,
     /// Members that are started again after a pause, until a start succeeds or they exit.
     pub(crate) paused: BTreeMap<MemberId, PausedMember>,
@@ -47,6 +49,7 @@ pub(crate) struct ControllerState {
     /// GPUs of each job and user's slice at the last decision.
     pub(crate) had: Allocations,
     pub(crate) account: UseAccount,
+    pub(crate) saved_account: Option<SavedAccount>,
     /// Use of the node's GPUs at the last round.
     pub(crate) node_use: NodeUse,
     pub(crate) node: SavedNode,
@@ -90,12 +93,14 @@ impl ControllerState {
 
     /// Number of a user's jobs that have not ended.
     pub(crate) fn unended_of(&self, uid: u32) -> usize {
-        let has_not = |entry: &&JobRecord| entry.owner.uid == uid && entry.ended_unix_ms.is_none();
-        self.entries.values().filter(has_not).count()
+        self.unended.range((uid, JobId(0))..=(uid, JobId(u64::MAX))).count()
     }
 
     pub(crate) fn insert(&mut self, id: JobId, entry: JobRecord) {
         self.names.insert((entry.spec.project.clone(), entry.spec.name.clone()), id);
+        if entry.ended_unix_ms.is_none() {
+            self.unended.insert((entry.owner.uid, id));
+        }
         self.entries.insert(id, entry);
         self.dirty.insert(id);
     }
@@ -103,6 +108,7 @@ impl ControllerState {
     pub(crate) fn remove(&mut self, id: JobId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.names.remove(&(entry.spec.project, entry.spec.name));
+            self.unended.remove(&(entry.owner.uid, id));
             self.revoked.extend(entry.ticket);
         }
         self.dirty.remove(&id);
@@ -287,6 +293,7 @@ impl ControllerState {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
             (entry.ended_unix_ms, entry.ended) = (Some(now.unix_ms), now.moment());
+            self.unended.remove(&(entry.owner.uid, member.job));
             self.revoked.extend(entry.ticket.take());
         }
         end
@@ -301,13 +308,19 @@ impl ControllerState {
             marked: true,
             clock: Some(clock),
             slices: self.had.slices(),
-            account: self.account.saved(),
+            account: None,
         };
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
-        for (entry, sum) in std::mem::take(&mut self.account.unsaved) {
-            changes.uses.entry(entry).or_default().add(&sum);
+        let is_due =
+            |saved: &SavedAccount| self.account.differs(saved) || self.account.is_old(saved, clock.showed);
+        // The account is the larger part of what a busy node saves, and seldom changes with a job.
+        if changes.account.is_some() || self.saved_account.as_ref().is_none_or(is_due) {
+            changes.account = self.account.saved();
+            for (entry, sum) in std::mem::take(&mut self.account.unsaved) {
+                changes.uses.entry(entry).or_default().add(&sum);
+            }
         }
         changes.node = (node != self.node).then_some(node);
         changes
@@ -325,6 +338,7 @@ impl ControllerState {
     /// Clears the marks of changes that were saved.
     pub(crate) fn clear_saved(&mut self, changes: Changes) {
         self.dirty.clear();
+        self.saved_account = changes.account.or_else(|| self.saved_account.take());
         self.node = changes.node.unwrap_or_else(|| std::mem::take(&mut self.node));
     }
 

@@ -79,8 +79,8 @@ pub(crate) struct SavedNode {
     /// GPUs of users' slices in the history, by project and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slices: Vec<(ProjectName, String, MilliGpus)>,
-    /// State of the account of GPU use; earlier daemons had none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// State of the account of GPU use where an earlier daemon saved it; now it has a row of its own.
+    #[serde(default, skip_serializing)]
     pub(crate) account: Option<SavedAccount>,
 }
 
@@ -90,6 +90,7 @@ pub(crate) struct SavedState {
     pub(crate) projects: Vec<Project>,
     pub(crate) jobs: Vec<(JobId, SavedJob)>,
     pub(crate) node: SavedNode,
+    pub(crate) account: Option<SavedAccount>,
     /// Ids of all saved jobs, readable or not.
     pub(crate) numbers: BTreeSet<JobId>,
     /// Messages about unreadable rows.
@@ -107,6 +108,8 @@ pub(crate) struct Changes {
     pub(crate) points: Vec<Point>,
     /// Amounts to add to entries of the account.
     pub(crate) uses: BTreeMap<EntryId, UseSum>,
+    /// State of the account up to which `uses` are.
+    pub(crate) account: Option<SavedAccount>,
     pub(crate) node: Option<SavedNode>,
 }
 
@@ -114,7 +117,8 @@ impl Changes {
     /// Tests if no change other than to jobs is pending.
     pub(crate) fn is_empty(&self) -> bool {
         // Sums wait for the next change, or for the next save of the clock.
-        let Self { projects, projects_gone, jobs, launches, jobs_gone, points, uses: _, node } = self;
+        let Self { projects, projects_gone, jobs, launches, jobs_gone, points, uses: _, account: _, node } =
+            self;
         projects.is_empty()
             && projects_gone.is_empty()
             && jobs.is_empty()
@@ -249,6 +253,9 @@ fn write(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
     if let Some(kept) = &changes.node {
         node.insert("node", json(kept).as_slice())?;
     }
+    if let Some(kept) = &changes.account {
+        node.insert("account", json(kept).as_slice())?;
+    }
     drop(node);
     Ok(transaction.commit()?)
 }
@@ -266,9 +273,15 @@ fn read_all(database: &Database) -> Result<SavedState, redb::Error> {
         let job = understood(&mut all.complaints, "job", id.value(), text.value());
         all.jobs.extend(job.map(|job| (JobId(id.value()), job)));
     }
-    if let Some(text) = transaction.open_table(NODE)?.get("node")? {
+    let node = transaction.open_table(NODE)?;
+    if let Some(text) = node.get("node")? {
         all.node = understood(&mut all.complaints, "the", "node", text.value()).unwrap_or_default();
     }
+    if let Some(text) = node.get("account")? {
+        all.account = understood(&mut all.complaints, "the", "account", text.value());
+    }
+    // An earlier release that ran in between saved a later one with the node.
+    all.account = all.account.into_iter().chain(all.node.account.take()).max_by_key(SavedAccount::at);
     Ok(all)
 }
 
@@ -401,5 +414,32 @@ mod tests {
         assert_eq!((entry.ended_unix_ms, entry.ended), (Some(7), Default::default()));
         assert_eq!(entry.members[&0].started, Default::default());
         assert_eq!(node.unwrap().clock, None);
+    }
+
+    #[test]
+    fn later_of_two_accounts_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("jobs.redb")).unwrap();
+        let account = |secs: u64| {
+            let text = format!(r#"{{"at": {{"secs": {secs}, "nanos": 0}}, "holdings": [], "meters": []}}"#);
+            serde_json::from_str::<SavedAccount>(&text).unwrap()
+        };
+        // As an earlier release wrote it, with the node.
+        let earlier = |account: &SavedAccount| {
+            let node = serde_json::json!({"next_job": 4, "hold": null, "boot": "b", "account": account});
+            let write = |database: &Database| {
+                let transaction = database.begin_write()?;
+                transaction.open_table(NODE)?.insert("node", json(&node).as_slice())?;
+                Ok(transaction.commit()?)
+            };
+            store.with(write).unwrap();
+        };
+        earlier(&account(5));
+        assert_eq!(store.read().unwrap().account, Some(account(5)));
+        let changes = |account| Changes { account: Some(account), ..Changes::default() };
+        store.save(&changes(account(7))).unwrap();
+        assert_eq!(store.read().unwrap().account, Some(account(7)));
+        earlier(&account(9));
+        assert_eq!(store.read().unwrap().account, Some(account(9)));
     }
 }

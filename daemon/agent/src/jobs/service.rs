@@ -81,9 +81,14 @@ impl Jobs for JobsService {
         let (asker, owner) = (caller.requester(), JobOwner { uid: caller.uid, gid: caller.gid });
         let submission = Submission::try_from(request.into_inner())?;
         let (project, name) = (submission.spec.project.clone(), submission.spec.name.clone());
-        self.with(move |desk| desk.submit(submission, owner, asker)).await?;
-        self.changed(EventKind::JobSubmitted, &caller, format!("job {name} of project {project}"));
-        self.show(project, name, asker).await
+        let what = format!("job {name} of project {project}");
+        let submit = move |desk: &NodeDesk| {
+            desk.submit(submission, owner, asker)?;
+            Ok(desk.job(&project, &name, asker))
+        };
+        let view = self.with(submit).await?;
+        self.changed(EventKind::JobSubmitted, &caller, what);
+        Ok(Response::new(view.map_err(RequestFailure::from)?.into()))
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsResponse> {
@@ -200,11 +205,6 @@ impl JobsService {
         Ok(Response::new(shown.ok_or_else(gone)?.into()))
     }
 
-    async fn show(&self, project: ProjectName, name: JobName, asker: Requester) -> Answer<v1::JobView> {
-        let view = self.with(move |desk| desk.job(&project, &name, asker)).await?;
-        Ok(Response::new(view.into()))
-    }
-
     async fn suspend(
         &self,
         project: &str,
@@ -213,9 +213,11 @@ impl JobsService {
         asker: Requester,
     ) -> Answer<v1::JobView> {
         let (project, name) = names(project, name)?;
-        let (of, job) = (project.clone(), name.clone());
-        self.with(move |desk| desk.suspend(&of, &job, suspended, asker)).await?;
-        self.show(project, name, asker).await
+        let suspend = move |desk: &NodeDesk| {
+            desk.suspend(&project, &name, suspended, asker)?;
+            desk.job(&project, &name, asker)
+        };
+        Ok(Response::new(self.with(suspend).await?.into()))
     }
 
     async fn part(&self, wanted: &LogSelection, from: LogFrom) -> Requested<tranche_jobs::LogPart> {

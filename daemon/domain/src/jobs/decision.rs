@@ -156,7 +156,7 @@ impl QuotaScheduler {
         rank: impl Fn(&JobCandidate<'a>) -> K,
     ) -> Vec<JobCandidate<'a>> {
         let of_project = |account: &'a ProjectAccount| {
-            let heads = account.heads().into_iter().filter(|(shape, _)| passes(account, shape));
+            let heads = account.heads(|shape| passes(account, shape)).into_iter();
             heads.map(|(shape, key)| JobCandidate { account, shape, key }).collect::<Vec<_>>()
         };
         let mut projects: Vec<_> = self.accounts.values().map(of_project).collect();

@@ -191,10 +191,11 @@ impl ProjectAccount {
         self.non_preemptible.plus(size) <= self.project.quota
     }
 
-    /// The first job of each shape, in the order in which they are tried.
-    pub(super) fn heads(&self) -> Vec<(JobShape, QueueKey)> {
+    /// The first job of each shape that satisfies `passes`, in the order in which they are tried.
+    pub(super) fn heads(&self, passes: impl Fn(&JobShape) -> bool) -> Vec<(JobShape, QueueKey)> {
         let first = |(shape, keys): (&JobShape, &BTreeSet<QueueKey>)| Some((*shape, *keys.first()?));
-        let mut heads: Vec<_> = self.queue.iter().filter_map(first).collect();
+        let mut heads: Vec<_> =
+            self.queue.iter().filter(|(shape, _)| passes(shape)).filter_map(first).collect();
         heads.sort_by_key(|(shape, key)| (!shape.non_preemptible, *key));
         heads
     }

@@ -25,6 +25,8 @@ pub struct QuotaScheduler {
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Those of the jobs that are gangs.
     pub(super) gangs: BTreeSet<JobId>,
+    /// Those of the jobs that start after others.
+    successors: BTreeSet<JobId>,
     pub(super) bindings: BTreeMap<MemberId, Binding>,
     pub(super) reserved: Option<GpuReservation>,
     pub(super) slices: UserSlices,
@@ -240,12 +242,25 @@ impl QuotaScheduler {
         if job.spec.is_gang() {
             self.gangs.insert(id);
         }
+        if !job.after.is_empty() {
+            self.successors.insert(id);
+        }
         self.jobs.insert(id, job);
+    }
+
+    /// Jobs that start after others that have not succeeded yet, with these.
+    pub fn successors(&self) -> impl Iterator<Item = (JobId, &BTreeSet<JobId>)> {
+        self.successors.iter().filter_map(|id| Some((*id, &self.jobs.get(id)?.after)))
     }
 
     /// Replaces the jobs that have to succeed before a member of this one may start.
     pub fn set_after(&mut self, id: JobId, after: BTreeSet<JobId>) {
         if let Some(job) = self.jobs.get_mut(&id) {
+            if after.is_empty() {
+                self.successors.remove(&id);
+            } else {
+                self.successors.insert(id);
+            }
             job.after = after;
             self.update_queue(id);
         }
@@ -330,6 +345,7 @@ impl QuotaScheduler {
         let JobSpec { project, name, .. } = job.spec.clone();
         self.jobs.remove(&id);
         self.gangs.remove(&id);
+        self.successors.remove(&id);
         self.account_mut(&project).names.remove(&name);
         true
     }

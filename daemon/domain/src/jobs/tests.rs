@@ -138,6 +138,7 @@ impl World {
             let actions = self.scheduler.decide();
             self.check_gangs();
             self.check_stops(&actions);
+            self.check_successors();
             assert_eq!(self.scheduler.decide(), [], "a decision was not the last one: {self:?}");
             if actions.is_empty() {
                 return round;
@@ -145,6 +146,13 @@ impl World {
             self.apply_actions(&actions);
         }
         panic!("the board never comes to rest");
+    }
+
+    /// Checks the index of jobs that start after others.
+    fn check_successors(&self) {
+        let all = self.scheduler.jobs().iter().filter(|(_, job)| !job.after.is_empty());
+        let all: Vec<_> = all.map(|(id, job)| (*id, &job.after)).collect();
+        assert_eq!(self.scheduler.successors().collect::<Vec<_>>(), all);
     }
 
     /// Checks that others take a part at least of what each stopped member or gang leaves.
