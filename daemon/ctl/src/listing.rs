@@ -95,10 +95,7 @@ impl<T: Serialize> Listing<T> {
         if self.entries.is_empty() {
             page.line(self.empty);
         } else {
-            page.table(
-                &self.columns,
-                &self.entries.iter().map(|entry| entry.cells.clone()).collect::<Vec<_>>(),
-            );
+            page.table(&self.columns, &self.entries.iter().map(|entry| &entry.cells).collect::<Vec<_>>());
         }
         page
     }

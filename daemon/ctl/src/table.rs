@@ -71,7 +71,8 @@ impl Page {
     }
 
     /// Adds a table; without rows it has its titles alone.
-    pub fn table(&mut self, columns: &[Column], rows: &[Vec<Cell>]) {
+    pub fn table(&mut self, columns: &[Column], rows: &[impl AsRef<[Cell]>]) {
+        let rows: Vec<&[Cell]> = rows.iter().map(AsRef::as_ref).collect();
         let natural = |at: usize, column: &Column| {
             let cells = rows.iter().filter_map(|row| row.get(at)).map(Cell::width);
             cells.max().unwrap_or(0).max(width(column.title))
@@ -292,7 +293,7 @@ mod tests {
         #[test]
         fn unlimited_width_loses_nothing(words in prop::collection::vec("[a-z学 ]{1,300}", 3)) {
             let mut page = Page::on(Canvas::PLAIN);
-            page.table(&COLUMNS, &[[&words[..1], &["7".into()], &words[1..]].concat().iter().map(Cell::from).collect()]);
+            page.table(&COLUMNS, &[[&words[..1], &["7".into()], &words[1..]].concat().iter().map(Cell::from).collect::<Vec<_>>()]);
             prop_assert!(words.iter().all(|word| page.text().contains(word)), "{}", page.text());
         }
     }

@@ -22,8 +22,16 @@ pub fn is_visible(letter: char) -> bool {
     plain && !BLANKS.contains(&letter)
 }
 
+/// Tests if all characters are printable ASCII, which is visible and takes one column each.
+pub fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
 /// Text with all invisible characters escaped, as `\n` or `\u{1b}`.
 pub fn visible(text: &str) -> String {
+    if is_plain(text) {
+        return text.into();
+    }
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|letter| push(&mut shown, letter));
     shown

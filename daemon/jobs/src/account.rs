@@ -86,7 +86,7 @@ impl UseAccount {
         })
     }
 
-    /// Tests if a later daemon would continue from `saved` with other parts than are held, or without what happened.
+    /// Tests if other parts are held than at the time of `saved`, or starts and preemptions are not saved.
     pub(crate) fn differs(&self, saved: &SavedAccount) -> bool {
         let holdings = saved.holdings.iter().map(|(holder, holding)| (holder, holding));
         let meters = saved.meters.iter().map(|(id, (holder, _))| (id, holder));

@@ -87,7 +87,8 @@ impl ControllerState {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.fail_unstarted(why, now);
             self.revoked.extend(entry.ticket.take());
-            self.unended.remove(&(entry.owner.uid, id));
+            let uid = entry.owner.uid;
+            self.note_end(uid, id);
             self.dirty.insert(id);
         }
     }

@@ -91,7 +91,8 @@ impl<S: JobSite> JobController<S> {
         }
         let mut turn = Instant::now();
         loop {
-            let (controller, late) = (Arc::clone(&self), Instant::now() >= turn);
+            let (controller, begun) = (Arc::clone(&self), Instant::now());
+            let late = begun >= turn;
             if late {
                 turn = Instant::now() + TURN;
             }
@@ -99,6 +100,8 @@ impl<S: JobSite> JobController<S> {
                 tokio::task::spawn_blocking(move || controller.round(late)).await.unwrap_or_default();
             actions.into_iter().for_each(|one| self.carry_out(one));
             self.end_idle(idle);
+            // Requests find the state free for half of the time at least, however many follow each other.
+            sleep(begun.elapsed().min(TURN)).await;
             tokio::select! {
                 () = self.bell.notified() => {}
                 () = sleep_until(turn) => {}

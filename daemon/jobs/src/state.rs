@@ -28,7 +28,7 @@ pub(crate) struct ControllerState {
     pub(crate) entries: BTreeMap<JobId, JobRecord>,
     pub(crate) names: BTreeMap<(ProjectName, JobName), JobId>,
     /// Jobs that have not ended, by the uid of their owner.
-    pub(crate) unended: BTreeSet<(u32, JobId)>,
+    pub(crate) unended: BTreeMap<u32, BTreeSet<JobId>>,
     pub(crate) supervised: BTreeMap<MemberId, Arc<Supervised>>,
     /// Members that are started again after a pause, until a start succeeds or they exit.
     pub(crate) paused: BTreeMap<MemberId, PausedMember>,
@@ -93,13 +93,20 @@ impl ControllerState {
 
     /// Number of a user's jobs that have not ended.
     pub(crate) fn unended_of(&self, uid: u32) -> usize {
-        self.unended.range((uid, JobId(0))..=(uid, JobId(u64::MAX))).count()
+        self.unended.get(&uid).map_or(0, BTreeSet::len)
+    }
+
+    /// Removes a job from those of its owner that have not ended.
+    pub(crate) fn note_end(&mut self, uid: u32, id: JobId) {
+        if let Some(of_user) = self.unended.get_mut(&uid) {
+            of_user.remove(&id);
+        }
     }
 
     pub(crate) fn insert(&mut self, id: JobId, entry: JobRecord) {
         self.names.insert((entry.spec.project.clone(), entry.spec.name.clone()), id);
         if entry.ended_unix_ms.is_none() {
-            self.unended.insert((entry.owner.uid, id));
+            self.unended.entry(entry.owner.uid).or_default().insert(id);
         }
         self.entries.insert(id, entry);
         self.dirty.insert(id);
@@ -108,8 +115,8 @@ impl ControllerState {
     pub(crate) fn remove(&mut self, id: JobId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.names.remove(&(entry.spec.project, entry.spec.name));
-            self.unended.remove(&(entry.owner.uid, id));
             self.revoked.extend(entry.ticket);
+            self.note_end(entry.owner.uid, id);
         }
         self.dirty.remove(&id);
         self.fresh.remove(&id);
@@ -293,8 +300,9 @@ impl ControllerState {
             self.remove(member.job);
         } else if let Some(entry) = self.entries.get_mut(&member.job).filter(|_| over) {
             (entry.ended_unix_ms, entry.ended) = (Some(now.unix_ms), now.moment());
-            self.unended.remove(&(entry.owner.uid, member.job));
             self.revoked.extend(entry.ticket.take());
+            let uid = entry.owner.uid;
+            self.note_end(uid, member.job);
         }
         end
     }

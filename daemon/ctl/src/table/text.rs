@@ -1,12 +1,13 @@
 //! Text of a bounded width on a terminal. It is visible already: each letter takes a known number of columns.
 
+use tranche_domain::text::is_plain;
 use unicode_width::UnicodeWidthChar;
 
 const DOTS: &str = "...";
 
 /// Columns that the text takes.
 pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(of_letter).sum()
+    if is_plain(text) { text.len() } else { text.chars().map(of_letter).sum() }
 }
 
 /// Columns of a letter; letters of East Asia and pictures take two.
