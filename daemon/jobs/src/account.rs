@@ -86,20 +86,19 @@ impl UseAccount {
         })
     }
 
-    /// Tests if other parts are held than at the time of `saved`, or starts and preemptions are not saved.
-    pub(crate) fn differs(&self, saved: &SavedAccount) -> bool {
+    /// Tests if this has to be saved again.
+    ///
+    /// From `saved` a daemon would charge other parts than are held, or lose starts, preemptions or use of a minute.
+    pub(crate) fn is_due(&self, saved: Option<&SavedAccount>, now: JobTime) -> bool {
+        let Some(saved) = saved else { return true };
         let holdings = saved.holdings.iter().map(|(holder, holding)| (holder, holding));
         let meters = saved.meters.iter().map(|(id, (holder, _))| (id, holder));
         let counts = |sum: &UseSum| sum.starts > 0 || sum.preemptions > 0;
-        !holdings.eq(&self.holdings)
+        let is_old = !self.holdings.is_empty() && now.since(saved.at) >= MOST_UNSAVED;
+        is_old
+            || !holdings.eq(&self.holdings)
             || !meters.eq(self.meters.iter().map(|(id, (holder, _))| (id, holder)))
             || self.unsaved.values().any(counts)
-    }
-
-    /// Tests if `saved` is so old that a crash would lose more use than [`MOST_UNSAVED`].
-    pub(crate) fn is_old(&self, saved: &SavedAccount, now: JobTime) -> bool {
-        let is_used = !self.holdings.is_empty() || !saved.holdings.is_empty();
-        is_used && now.since(saved.at) >= MOST_UNSAVED
     }
 
     /// Parts of slices without a job at the last observation.

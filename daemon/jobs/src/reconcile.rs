@@ -28,8 +28,7 @@ const TICK: Duration = Duration::from_hours(1);
 
 /// Tests if the clock or the account has to be saved again.
 fn is_old(state: &ControllerState, now: Now) -> bool {
-    let account = state.saved_account.as_ref();
-    account.is_none_or(|saved| state.account.is_old(saved, now.moment()))
+    state.account.is_due(state.saved_account.as_ref(), now.moment())
         || state.node.clock.is_none_or(|kept| now.moment().since(kept.showed) >= TICK)
 }
 
@@ -100,7 +99,7 @@ impl<S: JobSite> JobController<S> {
                 tokio::task::spawn_blocking(move || controller.round(late)).await.unwrap_or_default();
             actions.into_iter().for_each(|one| self.carry_out(one));
             self.end_idle(idle);
-            // Requests find the state free for half of the time at least, however many follow each other.
+            // Requests find the state free for as long as a round took, however many follow each other.
             sleep(begun.elapsed().min(TURN)).await;
             tokio::select! {
                 () = self.bell.notified() => {}

@@ -93,8 +93,8 @@ pub(crate) fn state(
         Some((spec.project.clone(), spec.name.to_string(), spec.size.total()))
     });
     state.had = Allocations::of_earlier(jobs.chain(all.node.slices.iter().cloned()));
-    state.account = UseAccount::again(all.account.clone());
-    state.saved_account = all.account;
+    // It is saved again first of all: the row that it was read from may be an earlier release's.
+    state.account = UseAccount::again(all.account);
     state.node = all.node;
     let parked: Vec<MemberId> = state.scheduler.parked().collect();
     let supervised: BTreeSet<MemberId> = seated.iter().map(|kept| kept.member).chain(parked).collect();

@@ -321,10 +321,8 @@ impl ControllerState {
         let jobs = self.dirty.iter().filter_map(|id| Some((*id, self.kept(*id)?))).collect();
         let mut changes = std::mem::take(&mut self.unsaved);
         changes.jobs = jobs;
-        let is_due =
-            |saved: &SavedAccount| self.account.differs(saved) || self.account.is_old(saved, clock.showed);
         // The account is the larger part of what a busy node saves, and seldom changes with a job.
-        if changes.account.is_some() || self.saved_account.as_ref().is_none_or(is_due) {
+        if changes.account.is_some() || self.account.is_due(self.saved_account.as_ref(), clock.showed) {
             changes.account = self.account.saved();
             for (entry, sum) in std::mem::take(&mut self.account.unsaved) {
                 changes.uses.entry(entry).or_default().add(&sum);

@@ -116,7 +116,7 @@ pub(crate) struct Changes {
 impl Changes {
     /// Tests if no change other than to jobs is pending.
     pub(crate) fn is_empty(&self) -> bool {
-        // Sums wait for the next change, or for the next save of the clock.
+        // Sums wait until the account is saved.
         let Self { projects, projects_gone, jobs, launches, jobs_gone, points, uses: _, account: _, node } =
             self;
         projects.is_empty()

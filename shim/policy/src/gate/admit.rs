@@ -22,7 +22,7 @@ const STALLED_NS: u64 = 50_000_000;
 /// for, but its thread may make another afterwards. Four of the longest launch are due; more must not pile up.
 const STUCK_NS: u64 = 30_000_000_000;
 /// Time between two tests of a waiting thread if the daemon has ended, in nanoseconds.
-const ENDED_NS: u64 = 15_000_000;
+const ENDED_NS: u64 = 25_000_000;
 /// Interval of a waiting thread's signals, in nanoseconds.
 const GLANCE_NS: u64 = 50_000_000;
 /// Interval of a waiting thread's queries of work without written marks, in nanoseconds.

@@ -63,9 +63,9 @@ pub(super) fn daemon(model: &Model) -> Vec<Figure> {
         let report = game::run(&setup, returns + 4 * S);
         for slice in 0..2 {
             let pause = |from, to| report.longest_pause(slice, from, to) as f64 / MS as f64;
-            let usual = pause(S, dies).max(pause(returns + S, returns + 4 * S));
+            let usual = pause(S, dies);
             away = away.max(pause(dies - 50 * MS, returns));
-            back = back.max(pause(returns - 50 * MS, returns + S) - usual);
+            back = back.max(pause(returns - 50 * MS, returns + 4 * S) - usual);
             bare = bare.max(unscheduled.longest_pause(slice, S, returns) as f64 / MS as f64);
         }
         for second in 1..4 {
