@@ -22,7 +22,7 @@ pub use sums::UseSum;
 /// Length of an entry of the account in milliseconds.
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 
-/// Interval of saving the account while GPUs are held; a crash loses at most the use of this time.
+/// Interval of saving the account while GPUs are held; the end of a daemon loses this much use at most.
 const MOST_UNSAVED: Duration = Duration::from_mins(1);
 
 /// Maximum number of a user's holders in an hour. What further ones use is entered without their names.

@@ -49,6 +49,7 @@ pub(crate) struct ControllerState {
     /// GPUs of each job and user's slice at the last decision.
     pub(crate) had: Allocations,
     pub(crate) account: UseAccount,
+    /// The account as this daemon saved it last.
     pub(crate) saved_account: Option<SavedAccount>,
     /// Use of the node's GPUs at the last round.
     pub(crate) node_use: NodeUse,
