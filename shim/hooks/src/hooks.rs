@@ -238,11 +238,11 @@ hooks! {
         10000 cuStreamEndCapture_ptsz(stream: u64, graph: *mut u64) => capture::end(stream);
 
         2000 cuCtxSynchronize() => wait::wait(Awaited::Context, None);
-        13000 cuCtxSynchronize_v2(context: u64) => wait::wait(Awaited::Stream, Some(Stream(context)));
+        13000 cuCtxSynchronize_v2(context: u64) => wait::wait_for_context(context);
         2000 cuStreamSynchronize(stream: u64) => wait::wait(Awaited::Stream, Some(Stream(stream)));
-        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::wait(Awaited::Stream, Some(Stream(stream)));
+        7000 cuStreamSynchronize_ptsz(stream: u64) => wait::wait(Awaited::Stream, Some(Stream::per_thread(stream)));
         2000 cuStreamQuery(stream: u64) => wait::ask(Awaited::Stream, Some(Stream(stream)));
-        7000 cuStreamQuery_ptsz(stream: u64) => wait::ask(Awaited::Stream, Some(Stream(stream)));
+        7000 cuStreamQuery_ptsz(stream: u64) => wait::ask(Awaited::Stream, Some(Stream::per_thread(stream)));
         2000 cuEventSynchronize(event: u64) => wait::wait(Awaited::Event, None);
         2000 cuEventQuery(event: u64) => wait::ask(Awaited::Event, None);
 

@@ -91,6 +91,11 @@ pub(crate) fn before_wait() -> Pending {
     governed().map(pending).unwrap_or_default()
 }
 
+/// State before a query, for [`after_wait`].
+pub(crate) fn before_query() -> Pending {
+    governed().map(|(_, gate)| gate.last()).unwrap_or_default()
+}
+
 /// Notifies the gate that the program has waited for its work, in this stream if it was for one.
 pub(crate) fn after_wait(before: Pending, what: Awaited, stream: Option<Stream>) {
     let Some((inside, gate)) = governed() else { return };

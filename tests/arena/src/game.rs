@@ -1,7 +1,7 @@
 //! The game itself: events in the order of their moments, programs and the daemon in turns.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use corosensei::CoroutineResult;
 use tranche_domain::compute::{Instant, Observed};
@@ -126,8 +126,11 @@ impl Game {
             Event::Round(id) if self.world.round.get().is_some_and(|(_, valid)| valid == id) => self.round(),
             Event::Act { .. } | Event::Round(_) => {}
             Event::Written { process, sequence } => {
-                let marks = self.world.processes[process].record().marks();
-                marks.done(sequence).store(sequence.into(), Release);
+                // What is written to one place comes in order. A program that has waited need not wait for the word.
+                let done = self.world.processes[process].record().marks().done(sequence);
+                if sequence.wrapping_sub(done.load(Acquire) as u32) < u32::MAX / 2 {
+                    done.store(sequence.into(), Release);
+                }
             }
             Event::Reaped(tenant) => {
                 self.world.slices[tenant].empty.set(true);

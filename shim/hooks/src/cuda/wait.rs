@@ -7,22 +7,32 @@ use core::ffi::c_int;
 use tranche_policy::{Awaited, Pending};
 
 use super::abi::SUCCESS;
+use super::driver;
 use super::reclaim::settle;
 use super::stream::Stream;
 use super::{graph_memory, mark, pool_memory};
 use crate::attach;
 use crate::launch;
 
-/// Waits for work: for `stream`, which may be a context other than the current one.
+/// Waits for work, in `stream` if it is for one.
 pub(crate) fn wait(real: impl FnOnce() -> c_int, what: Awaited, stream: Option<Stream>) -> c_int {
     let before = launch::before_wait();
     after(real(), before, what, stream)
 }
 
+/// Waits for all work of a context; 0 is the current one.
+pub(crate) fn wait_for_context(real: impl FnOnce() -> c_int, context: u64) -> c_int {
+    let before = launch::before_wait();
+    let result = real();
+    let note = || after(result, before, Awaited::Context, None);
+    if context == 0 { note() } else { driver::within(context, note).unwrap_or(result) }
+}
+
 /// Queries whether work is done.
 pub(crate) fn ask(real: impl FnOnce() -> c_int, what: Awaited, stream: Option<Stream>) -> c_int {
     launch::be_present();
-    after(real(), Pending::default(), what, stream)
+    let before = launch::before_query();
+    after(real(), before, what, stream)
 }
 
 /// The program has waited for the device, or learnt that it need not.

@@ -64,6 +64,7 @@ impl Gate<'_> {
     pub(super) fn collect(&self, device: DeviceSlot, glance: CompletionGlance) -> u64 {
         let before = self.state.get(device, DeviceWord::Done);
         self.advance(device, glance.now);
+        self.overtake();
         for place in places(self.state.pending().load(Relaxed)) {
             let sequence = self.state.about(place, About::Sequence) as u32;
             if self.is_reached(sequence)
@@ -98,6 +99,35 @@ impl Gate<'_> {
 
     pub(super) fn is_reached(&self, sequence: u32) -> bool {
         self.record.marks().done(sequence).load(Acquire) as u32 == sequence
+    }
+
+    /// Finishes marks behind which another in their stream was reached: their own words may come later.
+    fn overtake(&self) {
+        let pending = self.state.pending().load(Relaxed);
+        let sequence = |place| self.state.about(place, About::Sequence) as u32;
+        let taken = |place: &usize| self.is_taken(*place);
+        let reached = |place: &usize| self.is_reached(sequence(*place));
+        if !places(pending).any(|place| reached(&place)) {
+            return;
+        }
+        for late in places(pending).filter(|place| !reached(place)).filter(taken) {
+            let stream = self.state.about(late, About::Stream);
+            let passed = places(pending).filter(taken).any(|place| {
+                self.state.about(place, About::Stream) == stream
+                    && sequence(place).wrapping_sub(sequence(late)) < u32::MAX / 2
+                    && reached(&place)
+            });
+            if passed {
+                self.record.marks().finish(sequence(late));
+            }
+        }
+    }
+
+    /// Tests if the driver has taken a pending mark.
+    ///
+    /// One that it refused shows nothing of those before it, and the place of one that it may still write must not be used again.
+    pub(super) fn is_taken(&self, place: usize) -> bool {
+        self.state.about(place, About::Taken) == self.state.about(place, About::Sequence)
     }
 
     /// A mark was reached.

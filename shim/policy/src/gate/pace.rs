@@ -161,9 +161,10 @@ impl Gate<'_> {
     }
 
     fn submit(&self, placed: Option<u32>, launch: &impl Launch) {
-        if let Some(sequence) = placed
-            && !launch.mark(sequence)
-        {
+        let Some(sequence) = placed else { return };
+        if launch.mark(sequence) {
+            self.state.mark(sequence as usize % MARKS, About::Taken).store(sequence.into(), Relaxed);
+        } else {
             self.record.marks().finish(sequence);
         }
     }

@@ -14,7 +14,7 @@ const GRAPHS: usize = 256;
 const FIRST_MARK: usize = HEAD + MAX_DEVICES * DEVICE_WORDS;
 const FIRST_GRAPH: usize = FIRST_MARK + MARKS * MARK_WORDS;
 pub(super) const WORDS: usize = FIRST_GRAPH + 2 * GRAPHS;
-const _: () = assert!((DeviceWord::Alike as usize) < DEVICE_WORDS && (About::Entered as usize) < MARK_WORDS);
+const _: () = assert!((DeviceWord::Alike as usize) < DEVICE_WORDS && (About::Taken as usize) < MARK_WORDS);
 
 /// Number of places, from that of its handle's hash on, at which a graph's cost may be kept.
 const PROBES: usize = 8;
@@ -115,6 +115,8 @@ pub(super) enum About {
     Streams,
     /// Value of [`DeviceWord::Entered`] then.
     Entered,
+    /// Number of the mark once the driver has taken it.
+    Taken,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,12 @@ impl Gate<'_> {
     pub fn pending(&self, host: &impl Host) -> Pending {
         let mut pending = self.pending_marks();
         let any = pending.any(|sequence| !self.is_reached(sequence));
-        Pending { any, last: self.state.sequence().load(Relaxed) as u32, asked: host.now_ns() }
+        Pending { any, asked: host.now_ns(), ..self.last() }
+    }
+
+    /// The last mark, read before the program queries if its work is done.
+    pub fn last(&self) -> Pending {
+        Pending { any: false, last: self.state.sequence().load(Relaxed) as u32, asked: 0 }
     }
 
     /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
@@ -32,8 +37,13 @@ impl Gate<'_> {
         let now = self.now(host);
         let guard = self.state.turn();
         self.count(spent);
-        if what == Awaited::Context {
-            self.finish(place.context, before.last);
+        match what {
+            Awaited::Context => self.finish_context(place.context, before.last),
+            // A word may come after the driver's own, and what the daemon does not know is charged.
+            Awaited::Stream => self.finish(before.last, |at| {
+                self.is_taken(at) && self.state.about(at, About::Stream) == place.stream
+            }),
+            Awaited::Event => {}
         }
         let stream = if what == Awaited::Stream { place.stream } else { 0 };
         let through = what != Awaited::Event;
@@ -52,7 +62,7 @@ impl Gate<'_> {
     /// The context is gone, and what it had outstanding with it.
     pub fn context_gone(&self, context: u64) {
         let _turn = self.state.turn();
-        self.finish(context, self.state.sequence().load(Relaxed) as u32);
+        self.finish_context(context, self.state.sequence().load(Relaxed) as u32);
     }
 
     /// The graph is gone; its handle may come again for another.
@@ -63,12 +73,15 @@ impl Gate<'_> {
         }
     }
 
-    /// Marks of a context are reached, up to the last that there was.
-    fn finish(&self, context: u64, last: u32) {
+    fn finish_context(&self, context: u64, last: u32) {
+        self.finish(last, |at| self.state.about(at, About::Context) == context);
+    }
+
+    /// Ends the marks of a kind, up to the last that there was.
+    fn finish(&self, last: u32, of: impl Fn(usize) -> bool) {
         for place in places(self.state.pending().load(Relaxed)) {
-            let sequence = self.state.mark(place, About::Sequence).load(Relaxed) as u32;
-            let before = last.wrapping_sub(sequence) < u32::MAX / 2;
-            if before && self.state.mark(place, About::Context).load(Relaxed) == context {
+            let sequence = self.state.about(place, About::Sequence) as u32;
+            if last.wrapping_sub(sequence) < u32::MAX / 2 && of(place) {
                 self.record.marks().finish(sequence);
             }
         }

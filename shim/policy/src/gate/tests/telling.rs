@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::super::measure::CompletionGlance;
 use super::super::state::DeviceWord;
 use super::super::*;
 use super::world::{DEVICE, MS, OPEN, World};
@@ -176,4 +177,63 @@ fn kernels_that_become_longer_are_known_though_each_burst_outlasts_its_mark() {
     (0..20).for_each(|_| burst(80_000));
     let kernel = world.tally(Tally::KernelNs);
     assert!(kernel.abs_diff(80_000) <= 16_000, "80 us taken for {kernel} ns");
+}
+
+/// Launches one kernel in each of two streams and one more in the first. The GPU has run them all.
+///
+/// Words of their marks have not come, but for the last one if `last`.
+fn launch_in_two_streams(world: &World, last: bool) {
+    world.words_come.set(false);
+    for stream in [5, 6] {
+        world.stream.set(stream);
+        world.launch_after(0);
+        world.pass(2 * MS);
+    }
+    world.stream.set(5);
+    world.words_come.set(last);
+    world.launch_after(0);
+    world.pass(2 * MS);
+    world.words_come.set(false);
+}
+
+#[test]
+fn a_wait_for_a_stream_ends_the_marks_of_that_stream_whose_words_are_late() {
+    let world = World::new(OPEN);
+    launch_in_two_streams(&world, false);
+    assert_eq!(pending(&world), 3);
+    let before = world.gate().last();
+    world.launch_after(0);
+    world.gate().waited(Spent::default(), Awaited::Event, world.place().unwrap(), before, &world);
+    assert_eq!(pending(&world), 4, "an event may stand before them");
+    world.gate().waited(Spent::default(), Awaited::Stream, world.place().unwrap(), before, &world);
+    assert_eq!(pending(&world), 2, "that of the other stream, and that of a launch after the wait began");
+    world.stream.set(6);
+    world.wait(Awaited::Stream);
+    world.stream.set(5);
+    world.wait(Awaited::Stream);
+    assert_eq!(pending(&world), 0);
+    assert_eq!(world.record().busy_since_ns(DeviceSlot::new(DEVICE).unwrap()).load(Relaxed), 0);
+}
+
+#[test]
+fn a_mark_that_was_reached_shows_that_those_before_it_in_its_stream_were() {
+    let world = World::new(OPEN);
+    launch_in_two_streams(&world, true);
+    assert_eq!(pending(&world), 2, "one of each stream has no word");
+    world.gate().look(world.place().unwrap(), CompletionGlance::at(world.now.get()));
+    assert_eq!(pending(&world), 1, "that of the other stream");
+}
+
+#[test]
+fn a_mark_that_the_driver_refused_shows_nothing_of_those_before_it() {
+    let world = World::new(OPEN);
+    world.kernel_ns.set(50 * MS);
+    world.launch_after(0);
+    world.can_mark.set(false);
+    world.kernel_ns.set(MS);
+    while pending(&world) < 1 || world.launched.get() < 2 {
+        world.launch_after(0);
+    }
+    world.gate().look(world.place().unwrap(), CompletionGlance::at(world.now.get()));
+    assert_eq!(pending(&world), 1, "that of the first launch, which runs");
 }

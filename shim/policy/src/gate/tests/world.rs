@@ -44,6 +44,8 @@ pub(super) struct World {
     /// Lead of the daemon's clock over the process's, which may be in a time namespace of its own.
     pub(super) daemon_ahead: Cell<i64>,
     pub(super) can_mark: Cell<bool>,
+    /// Words of marks that the GPU reaches are written; else they are later than all that follows.
+    pub(super) words_come: Cell<bool>,
     pub(super) orders: RefCell<Vec<(u64, Lease)>>,
 }
 
@@ -72,6 +74,7 @@ impl World {
             daemon_shows_end: Cell::new(false),
             daemon_ahead: Cell::new(0),
             can_mark: Cell::new(true),
+            words_come: Cell::new(true),
             orders: RefCell::default(),
         };
         ControlWriter::init(&world.control, 1, 1).unwrap().set_lease(lease);
@@ -100,7 +103,7 @@ impl World {
         self.now.set(self.now.get() + nanoseconds);
         let now = self.now.get();
         self.gpu.borrow_mut().run(now);
-        for sequence in self.gpu.borrow_mut().reached.drain(..) {
+        for sequence in self.gpu.borrow_mut().reached.drain(..).filter(|_| self.words_come.get()) {
             let done = self.record().marks().done(sequence);
             done.store(done.load(Relaxed) & !0xffff_ffff | u64::from(sequence), Relaxed);
         }
