@@ -198,9 +198,9 @@ impl ScheduledGpu {
     fn demand_in_turns(&self, now: Instant, slices: &Slices, rules: &Rules) -> u64 {
         let used = self.members(slices).filter(|member| member.wanted_within(now, rules.about));
         // A slice that is busy for longer at a time needs turns, and so do others beside it.
-        let demand = |member: &SliceState| match member.stint > rules.least_quantum {
+        let demand = |member: &SliceState| match member.rhythm.stint > rules.least_quantum {
             true => FULL + 1,
-            false => part_of(member.stint, member.gap),
+            false => part_of(member.rhythm.stint, member.rhythm.gap),
         };
         used.map(demand).sum()
     }

@@ -4,6 +4,7 @@ mod announcement;
 mod charge;
 mod dryness;
 mod passage;
+mod rhythm;
 mod trial;
 mod wait;
 mod work;
@@ -21,6 +22,7 @@ use crate::units::Permille;
 use announcement::Announcement;
 use dryness::Dryness;
 use passage::Passage;
+use rhythm::Rhythm;
 use trial::Trial;
 use wait::TargetWait;
 
@@ -111,14 +113,7 @@ pub(super) struct SliceState {
     pub(super) ended: bool,
     /// It has launched since the last decision.
     pub(super) launched: bool,
-    /// Last time at which it became idle.
-    idle_since: Instant,
-    /// Mean length of its idle times.
-    pub(super) gap: Nanos,
-    /// Mean length of its busy times.
-    pub(super) stint: Nanos,
-    /// Turns in which it was idle, less those in which it was not: 0 to 4. Above zero it waits for its own work.
-    dries: u8,
+    pub(super) rhythm: Rhythm,
     /// Times at which its record agreed that it was idle, less others: 0 to 4.
     ///
     /// At zero it may have work that its record lacks.
@@ -185,10 +180,7 @@ impl SliceState {
             busy_since: now,
             ended: false,
             launched: false,
-            idle_since: now,
-            gap: Nanos::ZERO,
-            stint: Nanos::ZERO,
-            dries: 0,
+            rhythm: Rhythm::new(now),
             admits: 0,
             fills: false,
             spared: false,
@@ -238,7 +230,7 @@ impl SliceState {
             self.progressed_at = now;
         }
         if idle && !seen.waiting && self.seen.outstanding > Nanos::ZERO {
-            self.dries = 4;
+            self.rhythm.dry();
         }
         if idle && !seen.waiting {
             self.admits = if seen.claims_work { self.admits.saturating_sub(1) } else { 4 };
@@ -260,9 +252,7 @@ impl SliceState {
         let (wanted, wants) = (self.wants(), seen.waiting || !idle);
         if wanted && !wants {
             self.wait.settle();
-            self.idle_since = now.min(self.ends);
-            let stint = self.idle_since.since(self.busy_since);
-            self.stint = self.stint.scaled(3, 4) + stint.scaled(1, 4);
+            self.rhythm.rest(now.min(self.ends), self.busy_since);
         }
         if !wanted && wants {
             self.woke = true;
@@ -270,7 +260,7 @@ impl SliceState {
             if self.is_open() {
                 self.wait.end(now, self.terms.latency);
             }
-            self.gap = self.gap.scaled(3, 4) + now.since(self.idle_since).scaled(1, 4);
+            self.rhythm.wake(now, rules);
         }
         self.seen = seen;
         if self.wants() {
@@ -336,7 +326,7 @@ impl SliceState {
                 self.tail_ends = now + tail + rules.overlap;
             }
             if self.seen.outstanding > self.seen.kernel {
-                self.dries = self.dries.saturating_sub(1);
+                self.rhythm.last();
             }
         }
         (self.fills, self.spared, self.reason) = (verdict.fills, verdict.spared, verdict.reason);

@@ -93,7 +93,7 @@ impl Default for Rules {
             gaps: 350,
             held: 100,
             confirmed: Nanos::millis(3000),
-            most_slack: Nanos::millis(2),
+            most_slack: Nanos::millis(8),
             strict_drain: false,
         }
     }

@@ -176,7 +176,7 @@ impl SliceState {
 
     /// Tests if it waits for its own work now and then, as a server of requests does.
     pub(in crate::compute) const fn waits_for_itself(&self) -> bool {
-        self.dries > 0
+        self.rhythm.has_moments()
     }
 
     /// Tests if its record agrees when it has no work.
@@ -188,12 +188,13 @@ impl SliceState {
     pub(in crate::compute) fn is_drying(&self, now: Instant, rules: &Rules) -> bool {
         let left = self.ends.since(now);
         // The first launch of many cannot be distinguished from the last at first.
-        let single = self.stint <= self.seen.kernel.scaled(4, 1);
-        let worth_it = self.turn + left >= rules.least_turn || self.gap > rules.grace && single;
+        let single = self.rhythm.stint <= self.seen.kernel.scaled(4, 1);
+        let worth_it = self.turn + left >= rules.least_turn || self.rhythm.gap > rules.grace && single;
         if !self.wants() {
-            return worth_it || now.since(self.idle_since) >= rules.grace;
+            return worth_it || now.since(self.rhythm.idle_since) >= rules.grace;
         }
-        let last = self.dries > 0 && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
+        let last =
+            self.rhythm.has_moments() && self.seen.outstanding <= self.seen.kernel && self.is_predictable();
         last && !self.seen.waiting && left <= rules.overlap && worth_it
     }
 
@@ -201,13 +202,13 @@ impl SliceState {
     ///
     /// `None` if it is late, or is idle for longer than it runs: the GPU does not wait for such a slice.
     pub(in crate::compute) fn returns_in(&self, now: Instant, rules: &Rules) -> Option<Nanos> {
-        if self.gap > self.stint.scaled(5, 4) {
+        if self.rhythm.gap > self.rhythm.stint.scaled(5, 4) {
             return None;
         }
-        let from = if self.wants() { self.ends } else { self.idle_since };
+        let from = if self.wants() { self.ends } else { self.rhythm.idle_since };
         let idle = now.since(from);
-        let late = self.gap.scaled(2, 1) + rules.grace;
-        (idle < late.min(rules.hysteresis)).then(|| self.gap - idle)
+        let late = self.rhythm.gap.scaled(2, 1) + rules.grace;
+        (idle < late.min(rules.hysteresis)).then(|| self.rhythm.gap - idle)
     }
 
     pub(in crate::compute) fn shares_gpu_with(&self, other: &Self) -> bool {

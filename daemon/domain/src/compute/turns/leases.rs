@@ -175,12 +175,8 @@ impl Round<'_> {
         // A slice that waits for each of its launches has no queue. One that makes long ones one by one may be seen idle as well.
         let queues = !member.waits_for_itself() || member.seen.outstanding > kernel || kernel > MIDDLE;
         // A slice that comes back for a moment and is within its share has the GPU at once, behind the work outstanding then.
-        let wakes = rivals().filter(|_| queues).any(|other| {
-            other.terms.priority == member.terms.priority
-                && other.waits_for_itself()
-                && other.wanted_within(now, rules.about)
-                && other.clock < member.clock
-        });
+        let others_wake = |late| queues && self.may_wake(at, late);
+        let wakes = others_wake(rules.hysteresis);
         let fills = self.fills(at);
         let soonest = self.soonest(at);
         let soon = soonest.map(|most| most.max(kernel.scaled(3, 2)));
@@ -204,6 +200,7 @@ impl Round<'_> {
                 kernel.scaled(3, 2).max(rules.shallow).min(rules.depth)
             }
             () if soon.is_some() || contended || member.has_limit() => deep,
+            () if others_wake(rules.about) && !member.runs_dry() => deep,
             () if member.neighbours.is_empty() => Nanos::millis(1000),
             () => rules.lone_depth,
         };
@@ -218,6 +215,20 @@ impl Round<'_> {
             frozen: false,
         };
         SliceDecision { fills, spared, ..SliceDecision::of(lease, DecisionReason::Running) }
+    }
+
+    /// Tests if another of its priority and within its share comes back for a moment.
+    ///
+    /// It counts for four of its usual pauses and `late` more, at most [`Rules::about`].
+    fn may_wake(&self, at: usize, late: Nanos) -> bool {
+        let member = self.at(at);
+        self.others(at).map(|other| self.at(other)).any(|other| {
+            other.terms.priority == member.terms.priority
+                && !other.terms.frozen
+                && other.waits_for_itself()
+                && other.wanted_within(self.now, other.rhythm.patience(late, self.rules))
+                && other.clock < member.clock
+        })
     }
 
     /// Tests if it runs in the gaps of another slice that is behind it.
