@@ -106,16 +106,18 @@ impl Gate<'_> {
         let pending = self.state.pending().load(Relaxed);
         let sequence = |place| self.state.about(place, About::Sequence) as u32;
         let taken = |place: &usize| self.is_taken(*place);
-        let reached = |place: &usize| self.is_reached(sequence(*place));
-        if !places(pending).any(|place| reached(&place)) {
+        let mut reached = 0;
+        places(pending)
+            .filter(|place| self.is_reached(sequence(*place)))
+            .for_each(|place| reached |= 1 << place);
+        if reached == 0 || reached == pending {
             return;
         }
-        for late in places(pending).filter(|place| !reached(place)).filter(taken) {
+        for late in places(pending & !reached).filter(taken) {
             let stream = self.state.about(late, About::Stream);
-            let passed = places(pending).filter(taken).any(|place| {
+            let passed = places(reached).filter(taken).any(|place| {
                 self.state.about(place, About::Stream) == stream
                     && sequence(place).wrapping_sub(sequence(late)) < u32::MAX / 2
-                    && reached(&place)
             });
             if passed {
                 self.record.marks().finish(sequence(late));

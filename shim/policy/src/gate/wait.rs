@@ -1,6 +1,6 @@
 //! Waits of the program, after which the work waited for is no longer outstanding.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::measure::CompletionGlance;
 use super::state::{About, places};
@@ -21,7 +21,7 @@ impl Gate<'_> {
 
     /// The last mark, read before the program queries if its work is done.
     pub fn last(&self) -> Pending {
-        Pending { any: false, last: self.state.sequence().load(Relaxed) as u32, asked: 0 }
+        Pending { any: false, last: self.state.sequence().load(Acquire) as u32, asked: 0 }
     }
 
     /// The program has waited. `spent` is what the thread has launched by itself; `before` what was pending when
