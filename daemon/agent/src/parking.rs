@@ -12,7 +12,7 @@ mod passage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tranche_domain::driver_release::DriverRelease;
@@ -30,6 +30,8 @@ pub(crate) use passage::SlicePassage;
 
 /// First branch of the driver with checkpoint calls.
 const FIRST_BRANCH: u32 = 570;
+/// Longest wait for another request that parks the slice or brings it back.
+pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait until the work of a process is done.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -96,6 +98,8 @@ pub(crate) struct Parking {
     bounds: (PathBuf, PathBuf),
     worker: Mutex<Option<Arc<ParkWorker>>>,
     moving: Mutex<BTreeSet<SliceName>>,
+    /// A slice is no longer among those that move.
+    moved: Condvar,
     /// Slices of which processes are about to be ended.
     ending: Mutex<BTreeSet<SliceName>>,
     /// Slices that have left for others since the daemon started, with their times of creation.
@@ -138,15 +142,17 @@ impl Moving<'_> {
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
         locked(&self.parking.moving).remove(&self.name);
+        self.parking.moved.notify_all();
     }
 }
 
 impl Parking {
     /// No worker yet; one is started at the first request.
     pub(crate) fn new(runtime: PathBuf, job_runner: PathBuf, terms: ParkTerms) -> Self {
-        let (worker, moving, ending) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (worker, moving, moved) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let ending = Mutex::default();
         let (rotated, returns, terms) = (Mutex::default(), Mutex::default(), Mutex::new(terms));
-        Self { bounds: (runtime, job_runner), worker, moving, ending, rotated, returns, terms }
+        Self { bounds: (runtime, job_runner), worker, moving, moved, ending, rotated, returns, terms }
     }
 
     pub(crate) fn terms(&self) -> ParkTerms {
@@ -170,9 +176,23 @@ impl Parking {
         *locked(&self.terms) = terms;
     }
 
-    /// Reserves a slice for one request.
+    /// Reserves a slice for one request; fails while another has it.
     pub(crate) fn begin(&self, name: &SliceName) -> Result<Moving<'_>, ParkFailure> {
-        if !locked(&self.moving).insert(name.clone()) {
+        self.begin_within(name, Duration::ZERO)
+    }
+
+    /// Reserves a slice for one request, once no other has it. Blocks up to `patience`, and fails then.
+    ///
+    /// Requests of users wait: the daemon too reserves slices, as for a moment after its start.
+    pub(crate) fn begin_within(
+        &self,
+        name: &SliceName,
+        patience: Duration,
+    ) -> Result<Moving<'_>, ParkFailure> {
+        let is_moving = |moving: &mut BTreeSet<SliceName>| moving.contains(name);
+        let waited = self.moved.wait_timeout_while(locked(&self.moving), patience, is_moving);
+        let (mut moving, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !moving.insert(name.clone()) {
             return Err(ParkFailure::InProgress(name.clone()));
         }
         Ok(Moving { parking: self, name: name.clone() })
@@ -219,4 +239,30 @@ impl Parking {
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn request_waits_until_no_other_has_the_slice() {
+        let terms = ParkTerms { refused: Vec::new(), budget: Bytes::ZERO, preemption: Preemption::Stop };
+        let parking = Parking::new(PathBuf::new(), PathBuf::new(), terms);
+        let (name, other) = ("night".parse::<SliceName>().unwrap(), "day".parse::<SliceName>().unwrap());
+        let first = parking.begin(&name).unwrap();
+        let is_in_progress = |outcome| matches!(outcome, Err(ParkFailure::InProgress(_)));
+        assert!(is_in_progress(parking.begin(&name)));
+        assert!(is_in_progress(parking.begin_within(&name, Duration::from_millis(1))));
+        drop(parking.begin_within(&other, Duration::ZERO).unwrap());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| parking.begin_within(&name, MOVE_PATIENCE).map(drop));
+            thread::sleep(Duration::from_millis(20));
+            drop(first);
+            assert!(waits.join().unwrap().is_ok());
+        });
+        assert!(parking.begin(&name).is_ok());
+    }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
@@ -23,13 +23,11 @@ use super::park::loads;
 use super::{Agent, Core};
 use crate::attribution::Attribution;
 use crate::failure::RequestFailure;
-use crate::parking::{self, EndedProcesses, SlicePassage};
+use crate::parking::{self, EndedProcesses, MOVE_PATIENCE, SlicePassage};
 
-/// Longest wait for another request that parks the slice or brings it back.
-const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 /// Passes over the process list when all processes of a slice are killed.
 const KILL_PASSES: usize = 8;
-/// Pause before another try to reserve a slice.
+/// Longest pause between checks for processes that are left.
 const LOOK: Duration = Duration::from_millis(20);
 /// Kernel's name of a job runner, of 15 characters at most.
 const JOB_RUNNER: &str = "tranche-shepher";
@@ -188,14 +186,8 @@ impl Agent {
 
     /// Checkpoints the chosen processes of a slice, as far as they can be.
     fn take_off(&self, name: &SliceName, is_chosen: impl Fn(&Process) -> bool) {
-        let deadline = Instant::now() + MOVE_PATIENCE;
-        let _moving = loop {
-            match self.parking.begin(name) {
-                Ok(moving) => break Some(moving),
-                Err(_) if Instant::now() >= deadline => break None,
-                Err(_) => thread::sleep(LOOK),
-            }
-        };
+        // It is done in any case.
+        let _moving = self.parking.begin_within(name, MOVE_PATIENCE);
         let Some(runtime) = self.core().live.get(name).cloned() else { return };
         let held = runtime.held();
         let of = |id: &ProcessId| held.get(id).into_iter().flatten().copied().sum::<Bytes>();

@@ -20,7 +20,7 @@ use super::{Agent, Core};
 use crate::access::Caller;
 use crate::audit;
 use crate::failure::Requested;
-use crate::parking::{self, Moving, ParkFailure, SlicePassage};
+use crate::parking::{self, MOVE_PATIENCE, Moving, ParkFailure, SlicePassage};
 
 /// Processes with the memory that each may hold.
 pub(super) type Loads = Vec<(Arc<Process>, Bytes)>;
@@ -31,7 +31,7 @@ impl Agent {
     pub(crate) fn park(&self, name: &SliceName, caller: &Caller, cause: Option<EventCause>) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
-        let moving = self.parking.begin(name)?;
+        let moving = self.parking.begin_within(name, MOVE_PATIENCE)?;
         self.can_checkpoint(name)?;
         let by = Instigator { actor: Some(caller.actor()), cause };
         self.park_begun(&moving, by.clone(), false).map(|bytes| self.tell_parked(name, by, bytes))
@@ -206,7 +206,7 @@ impl Agent {
     pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
-        let _moving = self.parking.begin(name)?;
+        let _moving = self.parking.begin_within(name, MOVE_PATIENCE)?;
         self.bring_back(name)?;
         let unparked = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(name);
         self.telemetry.record(unparked.asked_by(caller.actor()));

@@ -1,7 +1,6 @@
 //! Parking without a user's request: of members of jobs by the quota scheduler, and of idle slices.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
 use tranche_domain::id::SliceName;
@@ -13,10 +12,7 @@ use tranche_jobs::JobSlice;
 
 use super::Agent;
 use crate::failure::{RequestFailure, Requested};
-use crate::parking::{Moving, ParkFailure};
-
-/// Pause before another try to reserve a slice.
-const LOOK: Duration = Duration::from_millis(20);
+use crate::parking::{MOVE_PATIENCE, Moving, ParkFailure};
 
 impl Agent {
     /// Parks the slice of a job's member as [`Agent::park`]; does nothing if it is parked.
@@ -115,9 +111,8 @@ impl Agent {
     /// Reserves a member's slice once no other request moves it.
     fn begin_for(&self, slice: &JobSlice) -> Moving<'_> {
         loop {
-            match self.parking.begin(&slice.name) {
-                Ok(moving) => return moving,
-                Err(_) => thread::sleep(LOOK),
+            if let Ok(moving) = self.parking.begin_within(&slice.name, MOVE_PATIENCE) {
+                return moving;
             }
         }
     }

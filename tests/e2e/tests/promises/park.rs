@@ -77,6 +77,29 @@ fn slice_of_several_processes_is_parked_whole() {
 }
 
 #[test]
+fn requests_that_meet_wait_for_each_other() {
+    let mut node = Node::with_driver("v100x8", "580");
+    let (mut tenant, piece, sum) = holder(&node, &["-g", "0.5", "--name", "met"], 9);
+    for verb in ["park", "unpark"] {
+        // The daemon reserves the slice, unasked, for a moment after its start.
+        node.kill_daemon();
+        node.start_daemon();
+        std::thread::scope(|scope| {
+            let requests = [(); 4].map(|()| scope.spawn(|| node.tranche(&["slice", verb, "met"])));
+            let outcomes = requests.map(|request| request.join().unwrap());
+            let done = outcomes.iter().filter(|outcome| outcome.code == Some(0)).count();
+            let reason = if verb == "park" { "is parked" } else { "is not parked" };
+            assert!(
+                outcomes.iter().all(|it| it.code == Some(0) || it.stderr.contains(reason)) && done == 1,
+                "{}",
+                outcomes.map(|outcome| outcome.to_string()).join("\n")
+            );
+        });
+    }
+    assert_eq!(tenant.number(&format!("sum {piece}")), Ok(sum));
+}
+
+#[test]
 fn what_cannot_be_checkpointed_is_refused_with_its_reason() {
     let node = Node::with_driver("v100x8", "580");
     let (mut managed, piece, sum) = holder(&node, &["-g", "0.3", "--name", "managed"], 5);
