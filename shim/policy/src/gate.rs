@@ -212,8 +212,11 @@ impl<'a> Gate<'a> {
             self.fail(place, pass, host);
             return (result, Grant::NONE);
         }
-        let grant = self.enter(place, work, pass, launch);
-        self.tell(pass, host);
+        let (grant, is_news) = self.enter(place, work, pass, launch);
+        // Once its amount is recorded: the daemon may decide before the next line of this thread runs.
+        if is_news && Lease::decode(pass.word).bell {
+            host.ring();
+        }
         (result, grant)
     }
 }

@@ -116,15 +116,6 @@ impl Gate<'_> {
         pass
     }
 
-    /// Signals work where there was none, once its amount is recorded.
-    ///
-    /// The daemon may decide before the next line of this thread runs.
-    pub(super) fn tell(&self, pass: Pass, host: &impl Host) {
-        if pass.fresh && Lease::decode(pass.word).bell {
-            host.ring();
-        }
-    }
-
     /// Records a waiting thread: the slice has more work than it has outstanding.
     #[cold]
     fn wait(&self, place: LaunchTarget, spent: Spent, host: &impl Host, launch: &impl Launch) -> Pass {

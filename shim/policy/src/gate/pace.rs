@@ -118,7 +118,15 @@ impl Gate<'_> {
     }
 
     /// Enters a launch that the driver has taken, and marks it if that is due.
-    pub(super) fn enter(&self, place: LaunchTarget, work: Work, pass: Pass, launch: &impl Launch) -> Grant {
+    ///
+    /// Returns true beside the grant if the daemon may take the process for idle otherwise.
+    pub(super) fn enter(
+        &self,
+        place: LaunchTarget,
+        work: Work,
+        pass: Pass,
+        launch: &impl Launch,
+    ) -> (Grant, bool) {
         let lease = Lease::decode(pass.word);
         let guard = self.state.turn();
         let spacing = self.spacing_ns(place.device, lease, pass);
@@ -127,17 +135,16 @@ impl Gate<'_> {
         let cost = self.add(place.device, work);
         let so_far = self.unmarked_ns(place.device);
         let due = pass.fresh || pass.watched || !learnt || so_far >= spacing;
+        // While the driver took it, all else may have ended.
+        let is_alone = self.pending_marks().all(|sequence| self.is_reached(sequence));
         let placed =
             if due { self.place_mark(place, work, so_far.saturating_add(cost), Some(pass)) } else { None };
         drop(guard);
         self.submit(placed, launch);
         let behind = if placed.is_some() { 0 } else { so_far };
-        self.grant(
-            place.device,
-            pass.word,
-            spacing.saturating_sub(behind),
-            pass.watched || due && placed.is_none(),
-        )
+        let every = pass.watched || due && placed.is_none();
+        let grant = self.grant(place.device, pass.word, spacing.saturating_sub(behind), every);
+        (grant, pass.fresh || placed.is_some() && is_alone)
     }
 
     /// GPU time between two marks, in nanoseconds.

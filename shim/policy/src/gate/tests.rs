@@ -296,6 +296,20 @@ fn with_a_bell_it_rings_when_work_begins_and_when_there_is_none_any_more() {
 }
 
 #[test]
+fn it_rings_when_all_else_ended_while_the_driver_took_a_launch() {
+    let world = World::new(Lease { bell: true, ..OPEN });
+    world.launch_after(0);
+    world.launch_after(0);
+    assert_eq!(world.rung.get(), 1);
+    // The daemon sees that both are done, and looks again only for a signal.
+    world.stops.set(30 * MS);
+    world.launch_after(0);
+    assert_eq!(world.rung.get(), 2);
+    world.launch_after(0);
+    assert_eq!(world.rung.get(), 2);
+}
+
+#[test]
 fn a_refused_launch_leaves_no_trace() {
     struct Refusing<'a>(&'a World);
     impl Launch for Refusing<'_> {

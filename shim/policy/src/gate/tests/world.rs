@@ -44,6 +44,8 @@ pub(super) struct World {
     /// Lead of the daemon's clock over the process's, which may be in a time namespace of its own.
     pub(super) daemon_ahead: Cell<i64>,
     pub(super) can_mark: Cell<bool>,
+    /// Time that the process is stopped within its next call of the driver.
+    pub(super) stops: Cell<u64>,
     /// Words of marks that the GPU reaches are written; else they are later than all that follows.
     pub(super) words_come: Cell<bool>,
     pub(super) orders: RefCell<Vec<(u64, Lease)>>,
@@ -74,6 +76,7 @@ impl World {
             daemon_shows_end: Cell::new(false),
             daemon_ahead: Cell::new(0),
             can_mark: Cell::new(true),
+            stops: Cell::new(0),
             words_come: Cell::new(true),
             orders: RefCell::default(),
         };
@@ -206,6 +209,7 @@ impl Launch for World {
     }
     fn launch(&self) -> i32 {
         self.launched.set(self.launched.get() + 1);
+        self.pass(self.stops.take());
         self.gpu.borrow_mut().launch(self.stream.get(), self.kernel_ns.get(), self.size.get());
         0
     }
