@@ -139,14 +139,10 @@ impl Gate<'_> {
             (about(About::Kernels), about(About::Graph), self.state.get(device, DeviceWord::Clock));
         let launches = kernels + about(About::Graphs);
         self.state.set_pending(place, false);
+        self.note_bound(device, about(About::Foreign) != 0, glance.now);
         self.state.add(device, DeviceWord::Done, launches);
         self.state.add(device, DeviceWord::Kernels, kernels);
         self.state.add(device, DeviceWord::Cost, clock.saturating_sub(about(About::Start)));
-        self.state.set(
-            device,
-            DeviceWord::Bound,
-            self.state.get(device, DeviceWord::Bound) | about(About::Foreign),
-        );
         self.note_alike(device, graph, about(About::Graphs));
         if launches > 1 && self.state.get(device, DeviceWord::Streams) > 1 {
             self.state.set(device, DeviceWord::Shared, 1);
@@ -158,6 +154,18 @@ impl Gate<'_> {
         if !self.begin_stream(device, about(About::Stream), clock) {
             let streams = self.state.get(device, DeviceWord::Streams);
             self.state.set(device, DeviceWord::Streams, streams.saturating_sub(1));
+        }
+    }
+
+    /// Begins another measurement behind launches in which another may have had a part.
+    ///
+    /// A turn may have a few launches alone, of which the first is such a one.
+    fn note_bound(&self, device: DeviceSlot, foreign: bool, now: u64) {
+        let bound = self.state.get(device, DeviceWord::Bound);
+        if foreign {
+            self.state.set(device, DeviceWord::Bound, now);
+        } else if bound != 0 && bound != now {
+            self.begin_measuring(device);
         }
     }
 
@@ -181,6 +189,14 @@ impl Gate<'_> {
             }
         }
         any
+    }
+
+    /// Learns from what was seen done in the turn that has ended: the rest ended at unknown times.
+    pub(super) fn end_turn(&self, device: DeviceSlot) {
+        let of = |of| self.state.get(device, of);
+        if of(DeviceWord::Bound) == 0 && of(DeviceWord::Cost) >= LONG_NS / 2 {
+            self.measure(device, true, true);
+        }
     }
 
     /// A new turn has begun: until something of ours is done, another may be on the GPU.

@@ -62,6 +62,7 @@ impl Gate<'_> {
     pub(super) fn note_turn(&self, device: DeviceSlot, word: u64, now: u64) {
         let turn = u64::from(Lease::turn(word)) + 1;
         if self.state.get(device, DeviceWord::Turn) != turn {
+            self.end_turn(device);
             self.collect(device, CompletionGlance::at(now));
             self.state.set(device, DeviceWord::Turn, turn);
             self.begin_turn(device);

@@ -43,7 +43,7 @@ pub(super) enum DeviceWord {
     Cost,
     /// Key of the graph or transfer; [`SEVERAL`] if they were not alike.
     Graph,
-    /// 1 if another may have had a part of that time.
+    /// Time at which one of them was found done in which another may have had a part; 0 if none.
     Bound,
     /// Launches done since the process began.
     Done,
