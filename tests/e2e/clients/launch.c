@@ -40,8 +40,17 @@ typedef uint64_t handle;
     X(cuGraphLaunch, (handle, handle))                                                                                  \
     X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))
 
+/* Functions that this driver may lack. */
+#define NEWER(X)                                                                                                        \
+    X(cuCtxSynchronize_v2, (handle))                                                                                    \
+    X(cuStreamQuery, (handle))                                                                                          \
+    X(cuStreamQuery_ptsz, (handle))                                                                                     \
+    X(cuStreamSynchronize_ptsz, (handle))                                                                               \
+    X(cuLaunchKernel_ptsz, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))
+
 #define DECLARE(name, arguments) static int(*name) arguments;
 FUNCTIONS(DECLARE)
+NEWER(DECLARE)
 
 static const char code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                            ".visible .entry spin_us_50() { ret; }\n"
@@ -87,6 +96,8 @@ static void begin(int device)
     if (!driver) printf("failed 0 %s\n", dlerror()), exit(1);
 #define FIND(name, arguments) if (!(name = (int(*) arguments)dlsym(driver, #name))) printf("failed 0 no %s\n", #name), exit(1);
     FUNCTIONS(FIND)
+#define TRY(name, arguments) name = (int(*) arguments)dlsym(driver, #name);
+    NEWER(TRY)
     CHECK(cuInit(0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
@@ -172,6 +183,37 @@ static void synchronous(double length)
     for (double end = ms() + length; ms() < end;) {
         launch(quick, first);
         CHECK(cuStreamSynchronize(first));
+    }
+}
+
+/* Queries until a stream has no work left. */
+static void query(int (*ask)(handle), handle stream)
+{
+    int result;
+    while ((result = ask(stream)) == 600) usleep(100);
+    CHECK(result);
+}
+
+/* Bursts of four launches with a wait of one kind behind each; "other" waits for a context that is not current. */
+static void awaited(const char *how)
+{
+    handle other;
+    if (!strcmp(how, "other")) CHECK(cuCtxCreate_v2(&other, 0, 0));
+    int own = !strncmp(how, "own-", 4);
+    for (int burst = 0; burst < 40; burst++) {
+        if (!strcmp(how, "other")) CHECK(cuCtxSetCurrent(context));
+        for (int i = 0; i < 4; i++, launches += own)
+            if (own) CHECK(cuLaunchKernel_ptsz(long_one, 1, 1, 1, 1, 1, 1, 0, 0, NULL, NULL));
+            else launch(long_one, first);
+        if (!strcmp(how, "stream")) CHECK(cuStreamSynchronize(first));
+        else if (!strcmp(how, "query")) query(cuStreamQuery, first);
+        else if (!strcmp(how, "own-stream")) CHECK(cuStreamSynchronize_ptsz(0));
+        else if (!strcmp(how, "own-query")) query(cuStreamQuery_ptsz, 0);
+        else if (!strcmp(how, "context")) CHECK(cuCtxSynchronize());
+        else {
+            CHECK(cuCtxSetCurrent(other));
+            CHECK(cuCtxSynchronize_v2(context));
+        }
     }
 }
 
@@ -354,6 +396,7 @@ int main(int count, char **words)
     else if (!strcmp(what, "devices")) rush_on_two(atof(detail));
     else if (!strcmp(what, "bursts")) bursts(atof(detail));
     else if (!strcmp(what, "synchronous")) synchronous(atof(detail));
+    else if (!strcmp(what, "awaited")) awaited(detail);
     else if (!strcmp(what, "value")) value();
     else if (!strcmp(what, "meet")) meet(detail);
     else if (!strcmp(what, "streams")) streams();

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use simgpu::{ComputeMode, GpuSpec, Model};
 
-use crate::driver::{Driver, driver, spec, start};
+use crate::driver::{Driver, StreamMemory, driver, spec, start};
 use crate::status::{Outcome, Status};
 use crate::wall::{Host, In, Out, Text};
 
@@ -110,7 +110,7 @@ pub(crate) fn attribute(out: Out<i32>, attribute: i32, device: i32) -> Outcome {
         });
     }
     let spec = spec(driver, device)?;
-    if STREAM_MEMORY.contains(&attribute) && !driver.stream_memory {
+    if STREAM_MEMORY.contains(&attribute) && driver.stream_memory == StreamMemory::Absent {
         return out.put(0);
     }
     out.put(crate::attributes::of(&spec, attribute).ok_or(Status::InvalidValue)?)

@@ -33,14 +33,25 @@ const RESERVED_ADDRESSES: (u64, u64) = (0x2000_0000_0000, 1 << 44);
 /// Addresses that fit the 32-bit entry points, per device.
 const LOW_ADDRESSES: (u64, u64) = (0x1000_0000, 0x0e00_0000);
 
+/// Ability of streams to wait for values in memory, and to write some.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamMemory {
+    /// Both waits and writes.
+    Whole,
+    /// Waits; writes are taken, and never come.
+    Silent,
+    /// Neither waits nor writes.
+    Absent,
+}
+
 /// The driver of this process.
 pub(crate) struct Driver {
     /// The record on the node.
     pub(crate) process: Process,
     /// Thread that runs host functions.
     pub(crate) worker: Worker,
-    /// Streams can wait for values in memory, and write some.
-    pub(crate) stream_memory: bool,
+    /// Ability of streams to wait for values in memory, and to write some.
+    pub(crate) stream_memory: StreamMemory,
     /// True if the thread that writes what a GPU writes runs at real-time priority.
     pub(crate) real_time: bool,
     table: Mutex<Table>,
@@ -147,7 +158,11 @@ pub(crate) fn start() -> Outcome {
     let process = node.register().map_err(status)?;
     crate::fork::watch();
     let table = Mutex::new(Table::new(&gpus));
-    let stream_memory = setting("SIMGPU_STREAM_MEMORY").is_none_or(|value| value != "off");
+    let stream_memory = match setting("SIMGPU_STREAM_MEMORY").as_deref() {
+        Some("off") => StreamMemory::Absent,
+        Some("silent") => StreamMemory::Silent,
+        _ => StreamMemory::Whole,
+    };
     let real_time = setting(simgpu::REAL_TIME_VARIABLE).is_some_and(|value| value == "on");
     DRIVER.get_or_init(|| Driver { process, worker: Worker::default(), stream_memory, real_time, table });
     Ok(())

@@ -1,7 +1,7 @@
 //! Stream memory operations: waiting for a value in memory, and writing one.
 
 use crate::bytes::{Compare, ValueWait, ValueWrite, Width};
-use crate::driver::{Driver, driver};
+use crate::driver::{Driver, StreamMemory, driver};
 use crate::lookup::{DefaultStream, select};
 use crate::memory::ranges::Kind;
 use crate::memory::span::Place;
@@ -61,7 +61,15 @@ fn writing(place: impl FnOnce(Width) -> Outcome<Place>, value: u64, flags: u32, 
 /// The driver, if it can do such things.
 fn able() -> Outcome<&'static Driver> {
     let driver = driver()?;
-    if driver.stream_memory { Ok(driver) } else { Err(Status::NotSupported) }
+    if driver.stream_memory == StreamMemory::Absent { Err(Status::NotSupported) } else { Ok(driver) }
+}
+
+/// An operation as this driver carries it out.
+fn seen(driver: &Driver, op: Op) -> Op {
+    match op {
+        Op::WriteValue(_) if driver.stream_memory == StreamMemory::Silent => Op::Empty,
+        op => op,
+    }
 }
 
 fn put(
@@ -73,7 +81,8 @@ fn put(
     let driver = able()?;
     let stream = select(driver, default, stream)?;
     stream.must_not_capture(driver)?;
-    stream.enqueue(driver, op(&|width| place(driver, stream.context, address, width))?)
+    let op = op(&|width| place(driver, stream.context, address, width))?;
+    stream.enqueue(driver, seen(driver, op))
 }
 
 pub(crate) fn wait32(default: DefaultStream, stream: u64, address: u64, value: u32, flags: u32) -> Outcome {
@@ -108,7 +117,7 @@ pub(crate) fn batch(
     let stream = select(driver, default, stream)?;
     stream.must_not_capture(driver)?;
     let ops: Vec<Op> = list.iter().map(|one| one.op(driver, stream.context)).collect::<Outcome<_>>()?;
-    ops.into_iter().try_for_each(|op| stream.enqueue(driver, op))
+    ops.into_iter().try_for_each(|op| stream.enqueue(driver, seen(driver, op)))
 }
 
 impl Batched {

@@ -18,19 +18,23 @@ const SHALLOW: Lease = Lease { depth_us: 200, ..OPEN };
 pub(crate) const CLOSED: Lease = Lease { open: false, ..OPEN };
 const FROZEN: Lease = Lease { frozen: true, ..CLOSED };
 
-/// A node with the slice `work`.
-fn ground() -> Node {
-    let node = Node::simulated("v100x8");
+/// A node with the slice `work`, under a driver of that branch.
+pub(crate) fn ground_of(driver: &str) -> Node {
+    let node = Node::with_driver("v100x8", driver);
     node.tranche(&["slice", "create", "work", "-g", "0.5", "--gpu", "0"]).success();
     node
 }
 
-fn hold(node: &Node, lease: Lease) -> Held<'_> {
+fn ground() -> Node {
+    ground_of("550")
+}
+
+pub(crate) fn hold(node: &Node, lease: Lease) -> Held<'_> {
     Held::hold(node, "work", lease)
 }
 
 /// Compute record of the first process of the slice.
-fn counted(node: &Node) -> Counted {
+pub(crate) fn counted(node: &Node) -> Counted {
     Counted::of(node, "work", 0)
 }
 
@@ -42,7 +46,7 @@ fn launcher(node: &Node, what: &[&str]) -> Process {
 
 /// As [`launcher`], with these variables; returns its pid, too.
 #[track_caller]
-fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Process, u32) {
+pub(crate) fn launcher_with(node: &Node, what: &[&str], variables: &[(&str, &str)]) -> (Process, u32) {
     let program = compile("tests/e2e/clients/launch.c", &[]).expect("the tests need a C compiler");
     let mut words = vec![program.to_string_lossy().into_owned()];
     words.extend(what.iter().map(|word| word.to_string()));

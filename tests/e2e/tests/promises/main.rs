@@ -5,6 +5,7 @@
 
 mod access;
 mod authority;
+mod awaited;
 mod bad_input;
 mod caps;
 mod causes;
