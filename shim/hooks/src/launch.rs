@@ -121,6 +121,13 @@ pub(crate) fn primary_ended(device: c_int) {
     progress::contexts_on(inside.root, device).filter(primary).for_each(context_ended);
 }
 
+/// Parts the work of a stream that is about to be destroyed from that of the next with its handle.
+pub(crate) fn stream_ends(stream: u64) {
+    if let Some(gate) = attach::inside().and_then(|inside| gate(&inside)) {
+        gate.stream_ends(stream);
+    }
+}
+
 /// Drops the estimates of an executable graph that was destroyed.
 pub(crate) fn graph_gone(graph: u64) {
     if let Some(gate) = attach::inside().and_then(|inside| gate(&inside)) {

@@ -22,6 +22,11 @@ core::arch::global_asm!(
     ".previous",
 );
 
+/// Bits of [`ThreadWords::device`] that hold a device.
+const DEVICE_BITS: u32 = 8;
+const DEVICE_MASK: u32 = (1 << DEVICE_BITS) - 1;
+const _: () = assert!(tranche_shm::MAX_DEVICES < DEVICE_MASK as usize);
+
 /// The words, in the order in which `jump!` reads them.
 #[repr(C)]
 struct ThreadWords {
@@ -31,7 +36,9 @@ struct ThreadWords {
     left: AtomicU32,
     /// Launches of the last grant.
     granted: AtomicU32,
-    /// Number of the device of these launches, plus one; 0 if they are not counted.
+    /// In the lower eight bits the number of the device of these launches, plus one; 0 without a count.
+    ///
+    /// Above them is the serial number of the thread; 0 until it is needed.
     device: AtomicU32,
 }
 
@@ -46,11 +53,25 @@ pub(crate) fn number() -> u64 {
     core::ptr::from_ref(words()) as u64
 }
 
+/// A number that no other living thread has, nor one before that had this thread's storage.
+pub(crate) fn queue_number() -> u64 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let device = &words().device;
+    let mut serial = device.load(Relaxed) >> DEVICE_BITS;
+    if serial == 0 {
+        serial = (NEXT.fetch_add(1, Relaxed) & (u32::MAX >> DEVICE_BITS)).max(1);
+        device.store(device.load(Relaxed) | serial << DEVICE_BITS, Relaxed);
+    }
+    // Addresses of programs end below, and the bits above are those of kinds of queues.
+    number() | u64::from(serial & 0x3fff) << 48
+}
+
 /// Withdraws the thread's grant and returns how many launches it used.
 pub(crate) fn spend() -> Spent {
     let words = words();
     let left = (take(&words.left) as i32).max(0) as u32;
-    let device = (words.device.load(Relaxed) as usize).checked_sub(1).and_then(DeviceSlot::new);
+    let device = words.device.load(Relaxed) & DEVICE_MASK;
+    let device = (device as usize).checked_sub(1).and_then(DeviceSlot::new);
     Spent { launches: take(&words.granted).saturating_sub(left), device }
 }
 
@@ -68,6 +89,28 @@ pub(crate) fn grant(grant: Grant) {
     let launches = if grant.turn == u32::MAX { 0 } else { grant.launches.min(i32::MAX as u32) };
     words.turn.store(grant.turn, Relaxed);
     words.granted.store(launches, Relaxed);
-    words.device.store(grant.device.map_or(0, |device| device.index() as u32 + 1), Relaxed);
+    let serial = words.device.load(Relaxed) & !DEVICE_MASK;
+    words.device.store(serial | grant.device.map_or(0, |device| device.index() as u32 + 1), Relaxed);
     words.left.store(launches, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_in_the_storage_of_another_has_a_number_of_its_own() {
+        let numbers = || {
+            let numbers = (queue_number(), queue_number());
+            grant(Grant { turn: 1, launches: 5, device: DeviceSlot::new(3) });
+            assert_eq!(spend(), Spent { launches: 0, device: DeviceSlot::new(3) });
+            assert_eq!((queue_number(), queue_number()), numbers);
+            (number(), numbers.0)
+        };
+        let each: Vec<_> = (0..20).map(|_| std::thread::spawn(numbers).join().unwrap()).collect();
+        for (at, (storage, queue)) in each.iter().enumerate() {
+            assert!(each[..at].iter().all(|(_, other)| other != queue), "{storage:x}: {each:x?}");
+        }
+        assert!(each.windows(2).any(|two| two[0].0 == two[1].0), "no storage was used twice: {each:x?}");
+    }
 }

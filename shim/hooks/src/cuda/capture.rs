@@ -4,6 +4,7 @@ use core::ffi::c_int;
 
 use super::abi::SUCCESS;
 use super::captures;
+use crate::launch;
 
 /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`
 const INVALIDATED: c_int = 901;
@@ -12,6 +13,8 @@ const UNJOINED: c_int = 904;
 
 /// Ends the capture of a stream that is destroyed.
 pub(crate) fn destroy_stream(real: impl FnOnce() -> c_int, stream: u64) -> c_int {
+    // Before: then another stream may have its handle.
+    launch::stream_ends(stream);
     let result = real();
     if result == SUCCESS && captures::leave(stream) {
         captures::ends();

@@ -31,7 +31,7 @@ impl Stream {
     pub(crate) fn number(self, context: u64) -> u64 {
         match self.0 {
             0 | LEGACY => context ^ 1 << 62,
-            PER_THREAD => context ^ thread::number() ^ 1 << 63,
+            PER_THREAD => context ^ thread::queue_number() ^ 1 << 63,
             handle => handle,
         }
     }

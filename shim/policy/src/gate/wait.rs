@@ -2,8 +2,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use tranche_shm::{DeviceSlot, MAX_DEVICES};
+
 use super::measure::CompletionGlance;
-use super::state::{About, places};
+use super::state::{About, DeviceWord, places};
 use super::{Awaited, Gate, Host, LaunchTarget, Pending, Spent};
 
 /// A wait that takes so long ends with what was waited for. What has ended before is waited for in no time.
@@ -63,6 +65,28 @@ impl Gate<'_> {
     pub fn context_gone(&self, context: u64) {
         let _turn = self.state.turn();
         self.finish_context(context, self.state.sequence().load(Relaxed) as u32);
+    }
+
+    /// The stream is about to be destroyed: its work runs on, and another may have its handle.
+    ///
+    /// The marks of that work get a number that no stream has.
+    pub fn stream_ends(&self, stream: u64) {
+        let _turn = self.state.turn();
+        let own = |place: &usize| self.state.about(*place, About::Stream) == stream;
+        let pending = || places(self.state.pending().load(Relaxed));
+        // Of a mark of its own, so that it is no other stream's.
+        let Some(orphaned) = pending().find(own).map(|place| !self.state.about(place, About::Sequence))
+        else {
+            return;
+        };
+        pending()
+            .filter(own)
+            .for_each(|place| self.state.mark(place, About::Stream).store(orphaned, Relaxed));
+        for device in (0..MAX_DEVICES).filter_map(DeviceSlot::new) {
+            if self.state.get(device, DeviceWord::LastStream) == stream.wrapping_add(1) {
+                self.state.set(device, DeviceWord::LastStream, orphaned);
+            }
+        }
     }
 
     /// The graph is gone; its handle may come again for another.

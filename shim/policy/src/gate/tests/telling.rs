@@ -250,6 +250,22 @@ fn a_mark_that_was_reached_shows_that_those_before_it_in_its_stream_were() {
 }
 
 #[test]
+fn a_stream_with_the_handle_of_one_that_was_destroyed_ends_no_work_of_that() {
+    let world = World::new(OPEN);
+    launch_in_two_streams(&world, false);
+    world.gate().stream_ends(5);
+    world.launch_after(0);
+    assert_eq!(pending(&world), 4);
+    world.wait(Awaited::Stream);
+    assert_eq!(pending(&world), 3, "both of the destroyed one's are left, and another stream's");
+    world.words_come.set(true);
+    world.launch_after(0);
+    world.pass(2 * MS);
+    world.launch_after(0);
+    assert!(pending(&world) >= 3, "a mark that was reached ends none of a destroyed stream");
+}
+
+#[test]
 fn a_mark_that_the_driver_refused_shows_nothing_of_those_before_it() {
     let world = World::new(OPEN);
     world.kernel_ns.set(50 * MS);
