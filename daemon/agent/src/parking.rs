@@ -32,6 +32,8 @@ pub(crate) use passage::SlicePassage;
 const FIRST_BRANCH: u32 = 570;
 /// Longest wait for another request that parks the slice or brings it back.
 pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(30);
+/// Pause before such a request is made again.
+pub(crate) const MOVE_LOOK: Duration = Duration::from_millis(20);
 /// Longest wait until the work of a process is done.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -182,8 +184,6 @@ impl Parking {
     }
 
     /// Reserves a slice for one request, once no other has it. Blocks up to `patience`, and fails then.
-    ///
-    /// Requests of users wait: the daemon too reserves slices, as for a moment after its start.
     pub(crate) fn begin_within(
         &self,
         name: &SliceName,

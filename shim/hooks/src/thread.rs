@@ -53,7 +53,7 @@ pub(crate) fn number() -> u64 {
     core::ptr::from_ref(words()) as u64
 }
 
-/// A number that no other living thread has, nor one before that had this thread's storage.
+/// A number that no other living thread has, nor thousands before in the same storage.
 pub(crate) fn queue_number() -> u64 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let device = &words().device;

@@ -214,7 +214,7 @@ impl<'a> Gate<'a> {
         }
         let (grant, is_news) = self.enter(place, work, pass, launch);
         // Once its amount is recorded: the daemon may decide before the next line of this thread runs.
-        if is_news && Lease::decode(pass.word).bell {
+        if is_news && (Lease::decode(pass.word).bell || self.control.lease().bell) {
             host.ring();
         }
         (result, grant)

@@ -152,8 +152,8 @@ impl Agent {
     async fn park_all(self: &Arc<Self>, drain: &Drain, caller: &Caller) -> Requested<Vec<SliceName>> {
         let mut parked = Vec::new();
         for name in slices_of(&self.remaining(&drain.gpus).await?) {
-            let (agent, of, by) = (Arc::clone(self), name.clone(), caller.clone());
-            match tokio::task::spawn_blocking(move || agent.park(&of, &by, Some(EventCause::Drain))).await? {
+            let (of, by) = (name.clone(), caller.clone());
+            match self.once_free(move |agent| agent.park(&of, &by, Some(EventCause::Drain))).await {
                 Ok(()) => parked.push(name),
                 Err(failure) => {
                     let told = Happening::new(EventKind::ParkFailed, failure.to_string()).of(&name);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tranche_domain::access::Verb;
 use tranche_domain::event::{EventCause, EventKind, Happening, Instigator};
@@ -19,8 +20,8 @@ use tranche_slices::slice_runtime::{Candidate, SliceRuntime};
 use super::{Agent, Core};
 use crate::access::Caller;
 use crate::audit;
-use crate::failure::Requested;
-use crate::parking::{self, MOVE_PATIENCE, Moving, ParkFailure, SlicePassage};
+use crate::failure::{RequestFailure, Requested};
+use crate::parking::{self, MOVE_LOOK, MOVE_PATIENCE, Moving, ParkFailure, SlicePassage};
 
 /// Processes with the memory that each may hold.
 pub(super) type Loads = Vec<(Arc<Process>, Bytes)>;
@@ -31,10 +32,30 @@ impl Agent {
     pub(crate) fn park(&self, name: &SliceName, caller: &Caller, cause: Option<EventCause>) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
-        let moving = self.parking.begin_within(name, MOVE_PATIENCE)?;
+        let moving = self.parking.begin(name)?;
         self.can_checkpoint(name)?;
         let by = Instigator { actor: Some(caller.actor()), cause };
         self.park_begun(&moving, by.clone(), false).map(|bytes| self.tell_parked(name, by, bytes))
+    }
+
+    /// Makes a request on another thread, again while another moves its slice, up to [`MOVE_PATIENCE`].
+    ///
+    /// The daemon too moves slices, as for a moment after its start. No thread waits meanwhile, and each try checks all
+    /// anew. A caller that goes away interrupts no try.
+    pub(crate) async fn once_free(
+        self: &Arc<Self>,
+        request: impl Fn(&Self) -> Requested<()> + Send + Sync + 'static,
+    ) -> Requested<()> {
+        let (until, request) = (Instant::now() + MOVE_PATIENCE, Arc::new(request));
+        loop {
+            let (agent, again) = (Arc::clone(self), Arc::clone(&request));
+            match tokio::task::spawn_blocking(move || again(&agent)).await? {
+                Err(RequestFailure::Park(ParkFailure::InProgress(_))) if Instant::now() < until => {
+                    tokio::time::sleep(MOVE_LOOK).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// The quota scheduler decides about the slices of jobs.
@@ -206,7 +227,7 @@ impl Agent {
     pub(crate) fn unpark(&self, name: &SliceName, caller: &Caller) -> Requested<()> {
         self.permit(&self.core(), name, caller, Verb::Park)?;
         self.refuse_job(name)?;
-        let _moving = self.parking.begin_within(name, MOVE_PATIENCE)?;
+        let _moving = self.parking.begin(name)?;
         self.bring_back(name)?;
         let unparked = Happening::new(EventKind::SliceUnparked, "it is on its GPUs again").of(name);
         self.telemetry.record(unparked.asked_by(caller.actor()));

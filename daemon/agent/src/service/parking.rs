@@ -17,10 +17,10 @@ use super::waiting::InLine;
 /// Pause before another try, where nothing notifies of a change.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Parks a slice. A client that disconnects does not interrupt it.
+/// Parks a slice, once no other request moves it. A client that disconnects does not interrupt it.
 pub(super) async fn park(agent: &Arc<Agent>, name: &SliceName, caller: &Caller) -> Requested<()> {
-    let (agent, name, caller) = (Arc::clone(agent), name.clone(), caller.clone());
-    tokio::task::spawn_blocking(move || agent.park(&name, &caller, None)).await?
+    let (name, caller) = (name.clone(), caller.clone());
+    agent.once_free(move |agent| agent.park(&name, &caller, None)).await
 }
 
 /// Brings a slice back, at once or when its GPUs take it and have room. A client that disconnects drops this future and its
@@ -31,8 +31,12 @@ pub(super) async fn unpark(
     caller: &Caller,
     wait: Duration,
 ) -> Requested<()> {
+    if wait.is_zero() {
+        let (name, caller) = (name.clone(), caller.clone());
+        return agent.once_free(move |agent| agent.unpark(&name, &caller)).await;
+    }
     let mut last = match unpark_now(agent, name, caller).await {
-        Err(failure) if may_pass(&failure) && !wait.is_zero() => failure,
+        Err(failure) if may_pass(&failure) => failure,
         outcome => return outcome,
     };
     let begun = Instant::now();

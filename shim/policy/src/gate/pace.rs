@@ -1,6 +1,7 @@
 //! Outstanding work: counted launches, placed marks, and the time since when there are any.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::fence;
 
 use tranche_shm::DeviceSlot;
 use tranche_shm::compute::{CompletionMark, MARKS, Tally};
@@ -136,16 +137,18 @@ impl Gate<'_> {
         let cost = self.add(place.device, work);
         let so_far = self.unmarked_ns(place.device);
         let due = pass.fresh || pass.watched || !learnt || so_far >= spacing;
-        // While the driver took it, all else may have ended.
-        let is_alone = self.pending_marks().all(|sequence| self.is_reached(sequence));
         let placed =
             if due { self.place_mark(place, work, so_far.saturating_add(cost), Some(pass)) } else { None };
         drop(guard);
         self.submit(placed, launch);
+        // While the driver took it, all else may have ended. What the daemon saw before the mark was there is seen here.
+        fence(SeqCst);
+        let reached = |own| self.pending_marks().all(|other| other == own || self.is_reached(other));
+        let is_alone = placed.is_some_and(reached);
         let behind = if placed.is_some() { 0 } else { so_far };
         let every = pass.watched || due && placed.is_none();
         let grant = self.grant(place.device, pass.word, spacing.saturating_sub(behind), every);
-        (grant, pass.fresh || placed.is_some() && is_alone)
+        (grant, pass.fresh || is_alone)
     }
 
     /// GPU time between two marks, in nanoseconds.
