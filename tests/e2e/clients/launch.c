@@ -194,16 +194,15 @@ static void query(int (*ask)(handle), handle stream)
     CHECK(result);
 }
 
-/* Bursts of four launches with a wait of one kind behind each; "other" waits for a context that is not current. */
+/* A wait of one kind behind each launch; "other" waits for a context that is not current. */
 static handle other;
 static void awaited(const char *how)
 {
     int own = !strncmp(how, "own-", 4);
-    for (int burst = 0; burst < 40; burst++) {
+    for (int round = 0; round < 100; round++, launches += own) {
         if (!strcmp(how, "other")) CHECK(cuCtxSetCurrent(context));
-        for (int i = 0; i < 4; i++, launches += own)
-            if (own) CHECK(cuLaunchKernel_ptsz(long_one, 1, 1, 1, 1, 1, 1, 0, 0, NULL, NULL));
-            else launch(long_one, first);
+        if (own) CHECK(cuLaunchKernel_ptsz(long_one, 1, 1, 1, 1, 1, 1, 0, 0, NULL, NULL));
+        else launch(long_one, first);
         if (!strcmp(how, "stream")) CHECK(cuStreamSynchronize(first));
         else if (!strcmp(how, "query")) query(cuStreamQuery, first);
         else if (!strcmp(how, "own-stream")) CHECK(cuStreamSynchronize_ptsz(0));

@@ -18,6 +18,6 @@ fn each_wait_ends_the_work_that_it_waited_for() {
         launcher.say("go");
         let (launches, ms) = done(&mut launcher);
         // Otherwise launches beyond four would pass each 50 ms.
-        assert_eq!((launches, counted(&node).tally(Tally::Passes)), (160, 0), "{how}: {ms} ms");
+        assert_eq!((launches, counted(&node).tally(Tally::Passes)), (100, 0), "{how}: {ms} ms");
     }
 }
